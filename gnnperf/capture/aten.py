@@ -1,0 +1,220 @@
+"""Translate ATen ops into the canonical vocabulary, which torch and ONNX share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import torch
+
+from gnnperf.graph import Attribute
+
+# ATen name -> (canonical op, schema arguments worth keeping as attributes). In-place and out variants map by their
+# functional name; what is not listed keeps its ATen name, without attributes.
+_CONV = ("stride", "padding", "dilation", "groups")
+_POOL = ("kernel_size", "stride", "padding", "dilation", "ceil_mode")
+_TABLE: dict[str, tuple[str, tuple[str, ...]]] = {
+    "mm": ("matmul", ()),
+    "bmm": ("matmul", ()),
+    "addmm": ("matmul", ()),
+    "baddbmm": ("matmul", ()),
+    "addbmm": ("matmul", ()),
+    "mv": ("matmul", ()),
+    "addmv": ("matmul", ()),
+    "dot": ("matmul", ()),
+    "vdot": ("matmul", ()),
+    "_grouped_mm": ("grouped_matmul", ()),
+    "max_pool2d_with_indices": ("max_pool", _POOL),
+    "max_pool3d_with_indices": ("max_pool", _POOL),
+    "avg_pool1d": ("avg_pool", _POOL),
+    "avg_pool2d": ("avg_pool", _POOL),
+    "avg_pool3d": ("avg_pool", _POOL),
+    "_adaptive_avg_pool2d": ("adaptive_avg_pool", ("output_size",)),
+    "_adaptive_avg_pool3d": ("adaptive_avg_pool", ("output_size",)),
+    "adaptive_avg_pool1d": ("adaptive_avg_pool", ("output_size",)),
+    "adaptive_max_pool2d": ("adaptive_max_pool", ("output_size",)),
+    "adaptive_max_pool3d": ("adaptive_max_pool", ("output_size",)),
+    "native_batch_norm": ("batch_norm", ("training",)),
+    "_native_batch_norm_legit": ("batch_norm", ("training",)),
+    "_native_batch_norm_legit_no_training": ("batch_norm", ()),
+    "cudnn_batch_norm": ("batch_norm", ("training",)),
+    "_batch_norm_no_update": ("batch_norm", ()),
+    "_batch_norm_with_update": ("batch_norm", ()),
+    "native_layer_norm": ("layer_norm", ("normalized_shape",)),
+    "native_group_norm": ("group_norm", ("group",)),
+    "_softmax": ("softmax", ("dim",)),
+    "_safe_softmax": ("softmax", ("dim",)),
+    "_log_softmax": ("log_softmax", ("dim",)),
+    "_embedding_bag": ("embedding_bag", ("mode",)),
+    "_embedding_bag_forward_only": ("embedding_bag", ("mode",)),
+    "cat": ("concat", ("dim",)),
+    "stack": ("concat", ("dim",)),
+    "copy": ("copy", ()),
+    "clone": ("copy", ()),
+    "contiguous": ("copy", ()),
+    "_reshape_copy": ("copy", ()),
+    "constant_pad_nd": ("pad", ("pad",)),
+    "reflection_pad1d": ("pad", ("padding",)),
+    "reflection_pad2d": ("pad", ("padding",)),
+    "reflection_pad3d": ("pad", ("padding",)),
+    "replication_pad1d": ("pad", ("padding",)),
+    "replication_pad2d": ("pad", ("padding",)),
+    "replication_pad3d": ("pad", ("padding",)),
+    "index": ("gather", ()),
+    "index_select": ("gather", ("dim",)),
+    "gather": ("gather", ("dim",)),
+    "take": ("gather", ()),
+    "index_put": ("scatter", ()),
+    "_index_put_impl": ("scatter", ()),
+    "index_add": ("scatter", ("dim",)),
+    "index_copy": ("scatter", ("dim",)),
+    "index_fill": ("scatter", ("dim",)),
+    "scatter": ("scatter", ("dim",)),
+    "scatter_add": ("scatter", ("dim",)),
+    "scatter_reduce": ("scatter", ("dim",)),
+    "masked_scatter": ("scatter", ()),
+    "select_scatter": ("copy", ()),
+    "slice_scatter": ("copy", ()),
+    "im2col": ("unfold", ("kernel_size", "stride", "padding", "dilation")),
+    "col2im": ("fold", ("kernel_size", "stride", "padding", "dilation")),
+    "mean": ("reduce_mean", ("dim",)),
+    "sum": ("reduce_sum", ("dim",)),
+    "nansum": ("reduce_sum", ("dim",)),
+    "prod": ("reduce_prod", ("dim",)),
+    "amax": ("reduce_max", ("dim",)),
+    "amin": ("reduce_min", ("dim",)),
+    "aminmax": ("reduce_max", ("dim",)),
+    "all": ("reduce_all", ("dim",)),
+    "any": ("reduce_any", ("dim",)),
+    "argmax": ("argmax", ("dim",)),
+    "argmin": ("argmin", ("dim",)),
+    "var": ("reduce_variance", ("dim",)),
+    "std": ("reduce_variance", ("dim",)),
+    "var_mean": ("reduce_variance", ("dim",)),
+    "std_mean": ("reduce_variance", ("dim",)),
+    "norm": ("reduce_norm", ("dim",)),
+    "linalg_vector_norm": ("reduce_norm", ("dim",)),
+    "logsumexp": ("reduce_logsumexp", ("dim",)),
+    "count_nonzero": ("reduce_sum", ("dim",)),
+    "cumsum": ("cumsum", ("dim",)),
+    "cumprod": ("cumprod", ("dim",)),
+    "topk": ("topk", ("k", "dim")),
+    "sort": ("sort", ("dim",)),
+    "argsort": ("sort", ("dim",)),
+    "native_dropout": ("dropout", ("p",)),
+    "grid_sampler_2d": ("grid_sample", ()),
+    "grid_sampler_3d": ("grid_sample", ()),
+    "_cdist_forward": ("cdist", ("p",)),
+    "_fft_r2c": ("fft", ("dim",)),
+    "_fft_c2c": ("fft", ("dim",)),
+    "_fft_c2r": ("fft", ("dim",)),
+    "_thnn_fused_lstm_cell": ("lstm_cell", ()),
+    "_thnn_fused_gru_cell": ("gru_cell", ()),
+    "rsub": ("sub", ()),
+    "true_divide": ("div", ()),
+    "clip": ("clamp", ()),
+    "clamp_min": ("clamp", ()),
+    "clamp_max": ("clamp", ()),
+    "hardtanh": ("clamp", ()),
+    "relu6": ("clamp", ()),
+    "_prelu_kernel": ("prelu", ()),
+    "gelu": ("gelu", ("approximate",)),
+    "_unique2": ("unique", ()),
+    "unique_dim": ("unique", ()),
+    "unique_consecutive": ("unique", ()),
+    "roll": ("roll", ("shifts", "dims")),
+    "flip": ("flip", ("dims",)),
+    "bernoulli": ("random", ()),
+    "normal": ("random", ()),
+    "uniform": ("random", ()),
+    "exponential": ("random", ()),
+    "rand": ("random", ()),
+    "randn": ("random", ()),
+    "rand_like": ("random", ()),
+    "randn_like": ("random", ()),
+    "randint": ("random", ()),
+    "randint_like": ("random", ()),
+    "randperm": ("random", ()),
+    **{
+        name: ("fill", ())
+        for name in """zeros ones full zeros_like ones_like full_like new_zeros new_ones new_full fill zero arange eye
+        linspace logspace scalar_tensor tril_indices triu_indices""".split()
+    },
+}
+# Allocation without work, and queries.
+NOT_OPS = frozenset(
+    """empty empty_like empty_strided new_empty new_empty_strided empty_permuted set resize sym_size sym_numel sym_stride
+    sym_storage_offset is_same_size _local_scalar_dense equal _assert_async _assert_scalar _assert_tensor_metadata
+    record_stream lift lift_fresh""".split()
+)
+
+
+@dataclass(frozen=True, slots=True)
+class OpInfo:
+    """What a trace needs to know of one overload."""
+
+    name: str
+    arguments: tuple[str, ...]
+    written: tuple[int, ...]
+    overwritten: bool
+    views: bool
+
+
+@cache
+def describe(op: torch._ops.OpOverload) -> OpInfo:
+    """The functional name of ``op``, its argument names and the positions of the arguments that it writes.
+
+    ``overwritten`` tells that what it writes is not read first, as in ``copy_``.
+    """
+    schema = op._schema
+    packet = schema.name.partition("::")[2]
+    written = tuple(i for i, a in enumerate(schema.arguments) if a.alias_info is not None and a.alias_info.is_write)
+    name = packet.rstrip("_") if written and packet.endswith("_") else packet
+    is_out = any(schema.arguments[i].is_out for i in written)
+    overwritten = is_out or name in ("copy", "fill", "zero", "normal", "uniform", "bernoulli", "exponential")
+    aliases = not written and any(a.alias_info is not None for a in schema.arguments)
+    views = aliases or torch.Tag.inplace_view in op.tags
+    return OpInfo(name, tuple(a.name for a in schema.arguments), written, overwritten, views)
+
+
+def canonical(
+    info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any], inputs: list[torch.Tensor], outputs: list[torch.Tensor]
+) -> tuple[str, list[torch.Tensor], dict[str, Attribute]]:
+    """Canonical op, its operands in canonical order, and its attributes."""
+    name = info.name
+    bound = {**dict(zip(info.arguments, args, strict=False)), **kwargs}
+    if name in ("convolution", "_convolution", "convolution_overrideable"):
+        op = "conv_transpose" if bound["transposed"] else "conv"
+        keys = (*_CONV, "output_padding") if bound["transposed"] else _CONV
+        return op, inputs, _attributes(bound, keys, inputs)
+    if name == "_to_copy":
+        return ("copy" if inputs and inputs[0].dtype == outputs[0].dtype else "cast"), inputs, {}
+    if name in ("addmm", "baddbmm", "addbmm", "addmv"):
+        return "matmul", [*inputs[1:], inputs[0]], {}
+    if name in ("max", "min"):
+        reduces = len(inputs) == 1
+        return (f"reduce_{name}" if reduces else f"{name}imum"), inputs, _attributes(bound, ("dim",), inputs)
+    if name.startswith(("upsample_", "_upsample_")):
+        return "resize", inputs, {"mode": name.strip("_").removeprefix("upsample_")}
+    op, keys = _TABLE.get(name, (name, ()))
+    if op == "random" and name not in ("rand", "randn", "randint", "randperm"):
+        inputs = []
+    if op == "fill":
+        inputs = []
+    return op, inputs, _attributes(bound, keys, inputs)
+
+
+def _attributes(bound: dict[str, Any], keys: tuple[str, ...], inputs: list[torch.Tensor]) -> dict[str, Attribute]:
+    rank = inputs[0].dim() if inputs else 0
+    attributes: dict[str, Attribute] = {}
+    for key in keys:
+        value = bound.get(key)
+        if value is None or isinstance(value, torch.Tensor):
+            continue
+        if key in ("dim", "dims"):
+            dims = [value] if isinstance(value, int) else list(value)
+            attributes["axes"] = [dim % rank if rank else dim for dim in dims]
+        else:
+            attributes[key] = list(value) if isinstance(value, tuple | list) else value
+    return attributes

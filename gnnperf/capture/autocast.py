@@ -1,0 +1,100 @@
+"""CUDA's automatic mixed precision, by a table of our own.
+
+``torch.autocast("cuda")`` does nothing on a machine without a GPU and ``torch.autocast("cpu")`` casts other ops, so
+the rules of the CUDA backend stand here. Source: the op lists in torch's ``ATen/autocast_mode.h`` and "Autocast Op
+Reference" in the torch documentation.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from gnnperf.capture.interception import Op, register
+
+_CONVOLUTIONS = "_convolution convolution conv1d conv2d conv3d conv_tbc conv_transpose1d conv_transpose2d.input"
+_PRODUCTS = "addmm addmv addr matmul einsum mm mv linalg_vecdot linear addbmm baddbmm bmm chain_matmul linalg_multi_dot"
+_CELLS = "lstm_cell gru_cell rnn_tanh_cell rnn_relu_cell"
+# cuDNN's recurrent layers cast their weights as a whole; the whole layers are ours to intercept.
+RECURRENT = "lstm.input lstm.data gru.input gru.data rnn_tanh.input rnn_tanh.data rnn_relu.input rnn_relu.data"
+
+LOWER_PRECISION = frozenset(
+    f"{_CONVOLUTIONS} conv_transpose3d.input prelu {_PRODUCTS} {_CELLS} {RECURRENT} scaled_dot_product_attention".split()
+)
+FP32 = frozenset(
+    """acos asin cosh erfinv exp expm1 log log10 log2 log1p reciprocal rsqrt sinh tan pow.Tensor_Scalar
+    pow.Tensor_Tensor pow.Scalar softplus layer_norm native_layer_norm rms_norm group_norm frobenius_norm.dim
+    nuclear_norm nuclear_norm.dim cosine_similarity poisson_nll_loss cosine_embedding_loss nll_loss nll_loss2d
+    hinge_embedding_loss kl_div l1_loss smooth_l1_loss huber_loss mse_loss margin_ranking_loss multilabel_margin_loss
+    soft_margin_loss triplet_margin_loss multi_margin_loss binary_cross_entropy_with_logits dist pdist cdist renorm
+    logsumexp upsample_nearest1d _upsample_nearest_exact1d upsample_nearest2d _upsample_nearest_exact2d
+    upsample_nearest3d _upsample_nearest_exact3d upsample_linear1d upsample_bilinear2d _upsample_bilinear2d_aa
+    upsample_trilinear3d upsample_bicubic2d _upsample_bicubic2d_aa norm.Scalar norm.ScalarOpt_dim""".split()
+)
+# Reductions that accumulate and return fp32 by themselves when asked: no separate cast.
+FP32_RESULT = frozenset(
+    """prod prod.dim_int softmax.int log_softmax.int cumprod cumsum linalg_vector_norm linalg_matrix_norm
+    linalg_matrix_norm.str_ord sum sum.dim_IntList""".split()
+)
+WIDEST = frozenset(
+    """addcdiv addcmul atan2 bilinear cross dot vdot grid_sampler index_put tensordot scatter_add""".split()
+)
+
+register(sorted(LOWER_PRECISION | FP32 | FP32_RESULT | WIDEST))
+
+
+class Autocast:
+    """Casts the operands of an op as CUDA's autocast would.
+
+    Args:
+        dtype: The lower precision, ``torch.float16`` or ``torch.bfloat16``.
+    """
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        self.dtype = dtype
+        self._weights: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+
+    def __call__(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The operands with which ``op`` runs under autocast."""
+        name = op.__name__.removesuffix(".default").removeprefix("aten::")
+        if name in LOWER_PRECISION:
+            return self._cast((args, kwargs), self.dtype)
+        if name in FP32:
+            return self._cast((args, kwargs), torch.float32)
+        if name in FP32_RESULT:
+            return args, self._ask_fp32(op, args, kwargs)
+        if name in WIDEST:
+            wide = torch.float32 in {t.dtype for t in _tensors(args)}
+            return self._cast((args, kwargs), torch.float32 if wide else self.dtype)
+        return args, kwargs
+
+    def _ask_fp32(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+        position = next(i for i, a in enumerate(op._schema.arguments) if a.name == "dtype")
+        given = kwargs.get("dtype") if position >= len(args) else args[position]
+        if given is None and isinstance(args[0], torch.Tensor) and args[0].dtype in (torch.float16, torch.bfloat16):
+            return {**kwargs, "dtype": torch.float32}
+        return kwargs
+
+    def _cast(self, value: Any, dtype: torch.dtype) -> Any:
+        if isinstance(value, torch.Tensor):
+            return self._cast_tensor(value, dtype)
+        if isinstance(value, tuple | list):
+            return type(value)(self._cast(item, dtype) for item in value)
+        if isinstance(value, dict):
+            return {key: self._cast(item, dtype) for key, item in value.items()}
+        return value
+
+    def _cast_tensor(self, tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+        if not tensor.is_floating_point() or tensor.dtype in (dtype, torch.float64):
+            return tensor
+        if not (dtype is self.dtype and isinstance(tensor, torch.nn.Parameter)):
+            return tensor.to(dtype)
+        # A weight is cast once in a forward pass, as torch's own cache does.
+        if id(tensor) not in self._weights:
+            self._weights[id(tensor)] = (tensor, tensor.to(dtype))
+        return self._weights[id(tensor)][1]
+
+
+def _tensors(args: tuple[Any, ...]) -> list[torch.Tensor]:
+    return [a for a in args if isinstance(a, torch.Tensor)]

@@ -1,0 +1,66 @@
+"""A copy of a module and of its inputs on the ``meta`` device: everything but the data."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_map
+
+
+def meta_copy(module: torch.nn.Module) -> torch.nn.Module:
+    """A deep copy of ``module`` whose parameters, buffers and tensor attributes hold no data.
+
+    The module itself is only read; shared parameters stay shared.
+
+    Raises:
+        ValueError: If Python cannot copy the module.
+    """
+    memo: dict[int, Any] = {}
+    for owner in module.modules():
+        for tensor in (*owner._parameters.values(), *owner._buffers.values(), *_tensor_attributes(owner)):
+            if tensor is not None and id(tensor) not in memo:
+                memo[id(tensor)] = _meta_like(tensor)
+    try:
+        return copy.deepcopy(module, memo)
+    except Exception as error:
+        raise ValueError(
+            f"cannot copy {type(module).__name__} to trace it without touching it "
+            f"({type(error).__name__}: {error}); give gnnperf a module that copy.deepcopy accepts"
+        ) from error
+
+
+def _tensor_attributes(owner: torch.nn.Module) -> list[torch.Tensor]:
+    return [value for value in vars(owner).values() if isinstance(value, torch.Tensor)]
+
+
+def _meta_like(tensor: torch.Tensor) -> torch.Tensor:
+    if isinstance(tensor, torch.nn.parameter.UninitializedTensorMixin):
+        cls = torch.nn.UninitializedParameter if isinstance(tensor, torch.nn.Parameter) else torch.nn.UninitializedBuffer
+        return cls(device="meta", dtype=tensor.dtype)
+    empty = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
+    if isinstance(tensor, torch.nn.Parameter):
+        return torch.nn.Parameter(empty, requires_grad=tensor.requires_grad)
+    return empty.requires_grad_(tensor.requires_grad)
+
+
+def meta_inputs(inputs: Any, batch_size: int, scaled_batch_size: int, float_dtype: torch.dtype | None) -> Any:
+    """``inputs`` with every tensor replaced by one without data.
+
+    Leading dimensions equal to ``batch_size`` become ``scaled_batch_size``; floating point becomes ``float_dtype``.
+    """
+
+    def convert(leaf: Any) -> Any:
+        if not isinstance(leaf, torch.Tensor):
+            return leaf
+        shape = list(leaf.shape)
+        if shape and shape[0] == batch_size:
+            shape[0] = scaled_batch_size
+        dtype = float_dtype if float_dtype is not None and leaf.is_floating_point() else leaf.dtype
+        dense = leaf.is_contiguous() or shape != list(leaf.shape)
+        if dense:
+            return torch.empty(shape, dtype=dtype, device="meta")
+        return torch.empty_strided(shape, leaf.stride(), dtype=dtype, device="meta")
+
+    return tree_map(convert, inputs)

@@ -1,0 +1,7 @@
+"""FLOPs and bytes of every op. ``registry`` holds the rules by name, ``rules`` is the rules, ``roofline`` the time."""
+
+from gnnperf.cost import rules as _rules  # registers the rules
+from gnnperf.cost.registry import Cost, has_rule, node_cost, register, unknown_ops
+
+__all__ = ["Cost", "has_rule", "node_cost", "register", "unknown_ops"]
+del _rules

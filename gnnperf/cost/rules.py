@@ -1,0 +1,255 @@
+"""Cost rules of the canonical ops. Every rule is plain arithmetic on shapes."""
+
+from __future__ import annotations
+
+import math
+
+from gnnperf.cost.registry import Cost, moved, register
+from gnnperf.graph import Node, TensorSpec
+
+# FLOPs of one element; roots, exponentials and the like count as the handful of instructions that they take.
+_TRANSCENDENTAL = 8
+_ELEMENTWISE_FLOPS: dict[str, int] = {
+    **dict.fromkeys(
+        """abs add bitwise_and bitwise_left_shift bitwise_not bitwise_or bitwise_right_shift bitwise_xor ceil clamp
+        conj_physical copysign deg2rad div eq fix floor fmax fmin frac ge gt hardshrink heaviside isfinite isinf isnan
+        isneginf isposinf ldexp le logical_and logical_not logical_or logical_xor lt masked_fill maximum minimum mul
+        nan_to_num ne neg nextafter positive rad2deg reciprocal relu round sgn sign signbit sub threshold trunc where
+        hypot real imag view_as_complex conj""".split(),
+        1,
+    ),
+    **dict.fromkeys("square leaky_relu prelu softshrink floor_divide fmod remainder lerp".split(), 2),
+    **dict.fromkeys("addcdiv addcmul hardsigmoid hardswish glu".split(), 3),
+    **dict.fromkeys(
+        """acos acosh angle asin asinh atan atan2 atanh celu cos cosh digamma elu erf erfc erfinv exp exp2 expm1 frexp
+        gcd i0 igamma igammac lcm lgamma log log10 log1p log2 log_sigmoid_forward logaddexp logaddexp2 logit mvlgamma
+        polar polygamma pow rsqrt selu sigmoid silu sin sinc sinh softplus special_erfcx special_i1 sqrt tan tanh xlogy
+        softsign log_sigmoid""".split(),
+        _TRANSCENDENTAL,
+    ),
+    **dict.fromkeys(["gelu", "mish"], 2 * _TRANSCENDENTAL),
+}
+
+
+@register(*_ELEMENTWISE_FLOPS)
+def elementwise(node: Node) -> Cost:
+    """A fixed number of FLOPs for every element of the result."""
+    return moved(node, "elementwise", _ELEMENTWISE_FLOPS[node.op] * node.outputs[0].elements)
+
+
+@register("dropout", "random")
+def random_numbers(node: Node) -> Cost:
+    """A random number for every element of the result."""
+    return moved(node, "elementwise", 10 * node.outputs[0].elements)
+
+
+@register("conv")
+def convolution(node: Node) -> Cost:
+    """``2 * N * Cout * spatial_out * (Cin / groups) * kernel``, and one addition an element for a bias."""
+    weight, out = node.inputs[1], node.outputs[0]
+    flops = 2 * out.elements * math.prod(weight.shape[1:])
+    return moved(node, "conv", flops + _bias(node, 2), matrix=True)
+
+
+@register("conv_transpose")
+def transposed_convolution(node: Node) -> Cost:
+    """``2 * N * Cin * spatial_in * (Cout / groups) * kernel``: every input element meets its whole kernel."""
+    flops = 2 * node.inputs[0].elements * math.prod(node.inputs[1].shape[1:])
+    return moved(node, "conv", flops + _bias(node, 2), matrix=True)
+
+
+@register("linear", "matmul")
+def matrix_product(node: Node) -> Cost:
+    """``2 * M * N * K`` for every matrix of the batch, and one addition an element for a bias."""
+    flops = 2 * node.outputs[0].elements * node.inputs[0].shape[-1]
+    return moved(node, "matmul", flops + _bias(node, 2), matrix=True)
+
+
+@register("grouped_matmul")
+def grouped_product(node: Node) -> Cost:
+    """Each row meets the matrix of its own group: ``2 * rows * N * K``; all groups' weights are read."""
+    return moved(node, "matmul", 2 * node.outputs[0].elements * node.inputs[0].shape[-1], matrix=True)
+
+
+@register("cdist")
+def pairwise_distance(node: Node) -> Cost:
+    """Three FLOPs (difference, square, sum) for every pair and coordinate."""
+    return moved(node, "matmul", 3 * node.outputs[0].elements * node.inputs[0].shape[-1])
+
+
+@register("attention")
+def attention(node: Node) -> Cost:
+    """Scaled dot-product attention: ``2 * heads * L * S * (E + Ev)`` in products, ``5 * heads * L * S`` in softmax.
+
+    Fused, the matrix of scores never reaches memory. Decomposed, it is written and read by the product, the scaling,
+    the mask, the softmax and the second product, a kernel each, and the result is copied to merge the heads.
+    A causal mask saves nothing here, as in ``torch.utils.flop_counter``.
+    """
+    query, key, value = node.inputs[:3]
+    pairs = math.prod(query.shape[:-1]) * key.shape[-2]
+    flops = 2 * pairs * (query.shape[-1] + value.shape[-1])
+    if node.attributes.get("attention_implementation", "fused") == "fused":
+        return moved(node, "attention", flops, matrix=True)
+    masked = len(node.inputs) > 3 or bool(node.attributes.get("causal"))
+    scores_bytes = pairs * query.bytes / max(1, query.elements)
+    out_bytes = node.outputs[0].bytes
+    passes = 3 + masked
+    return moved(
+        node,
+        "attention",
+        flops + 5 * pairs,
+        read=sum(t.bytes for t in node.inputs) + passes * scores_bytes + out_bytes,
+        written=(passes - 0) * scores_bytes + 2 * out_bytes,
+        matrix=True,
+        kernels=5 + masked,
+    )
+
+
+@register("lstm", "gru", "rnn")
+def recurrent(node: Node) -> Cost:
+    """Every weight matrix meets every time step of every sample; the gates add some FLOPs for each element."""
+    steps = math.prod(node.inputs[0].shape[:-1])
+    matrices = [t for t in node.inputs if t.kind == "parameter" and len(t.shape) == 2]
+    gates = sum(t.shape[0] for t in matrices) // 2
+    layers = int(node.attributes["num_layers"]) * (2 if node.attributes["bidirectional"] else 1)  # type: ignore[arg-type]
+    flops = steps * (2 * sum(t.elements for t in matrices) + 10 * gates)
+    return moved(node, "recurrent", flops, matrix=True, kernels=2 * layers)
+
+
+@register("lstm_cell", "gru_cell")
+def recurrent_cell(node: Node) -> Cost:
+    """The gates of one step; the products stand before it as nodes of their own."""
+    return moved(node, "elementwise", 10 * node.inputs[0].elements)
+
+
+@register("batch_norm", "group_norm", "layer_norm", "rms_norm", "instance_norm")
+def normalization(node: Node) -> Cost:
+    """Two FLOPs an element to apply known statistics (batch norm at inference), seven to compute them as well."""
+    known = node.op == "batch_norm" and not node.attributes.get("training", False)
+    return moved(node, "normalization", (2 if known else 7) * node.outputs[0].elements)
+
+
+@register("softmax", "log_softmax")
+def softmax(node: Node) -> Cost:
+    """Maximum, difference, exponential, sum and division for every element."""
+    return moved(node, "softmax", (4 + _TRANSCENDENTAL) * node.outputs[0].elements)
+
+
+@register(
+    "reduce_mean", "reduce_sum", "reduce_prod", "reduce_max", "reduce_min", "reduce_all", "reduce_any", "argmax", "argmin"
+)
+def reduction(node: Node) -> Cost:
+    """One FLOP for every element that goes in."""
+    return moved(node, "reduction", node.inputs[0].elements)
+
+
+@register("reduce_variance", "reduce_norm", "reduce_logsumexp", "cumsum", "cumprod", "bincount")
+def heavier_reduction(node: Node) -> Cost:
+    """Three FLOPs for every element that goes in."""
+    return moved(node, "reduction", 3 * node.inputs[0].elements)
+
+
+@register("max_pool", "avg_pool")
+def pooling(node: Node) -> Cost:
+    """One FLOP for every element of every window."""
+    kernel = node.attributes["kernel_size"]
+    dims = len(node.outputs[0].shape) - 2
+    window = math.prod(kernel) if isinstance(kernel, list) and len(kernel) > 1 else _only(kernel) ** max(1, dims)
+    return moved(node, "pooling", node.outputs[0].elements * window)
+
+
+@register("adaptive_avg_pool", "adaptive_max_pool")
+def adaptive_pooling(node: Node) -> Cost:
+    """The windows cover the input once (or a little more, where they overlap)."""
+    return moved(node, "pooling", max(node.inputs[0].elements, node.outputs[0].elements))
+
+
+@register("resize", "grid_sample")
+def interpolation(node: Node) -> Cost:
+    """A weighted sum of the neighbours of every result: 1 for nearest, 2 a dimension for linear, 4 for cubic."""
+    mode = str(node.attributes.get("mode", "bilinear"))
+    dims = max(1, len(node.outputs[0].shape) - 2)
+    taps = 1 if "nearest" in mode else (4 if "cubic" in mode else 2) ** dims
+    return moved(node, "pooling", 2 * taps * node.outputs[0].elements)
+
+
+@register("copy", "cast", "concat", "pad", "roll", "flip", "pixel_shuffle", "pixel_unshuffle", "channel_shuffle", "tril")
+def movement(node: Node) -> Cost:
+    """No arithmetic."""
+    return moved(node, "movement")
+
+
+@register("fill", "triu", "repeat", "unfold", "fold", "rot90", "diag_embed", "split_with_sizes_copy")
+def production(node: Node) -> Cost:
+    """No arithmetic; what it writes may be larger than what it reads."""
+    return moved(node, "movement")
+
+
+@register("gather", "embedding")
+def gather(node: Node) -> Cost:
+    """Reads only the elements that it picks, and the indices."""
+    picked = sum(t.bytes for t in node.outputs)
+    indices = sum(t.bytes for t in node.inputs if not _is_float(t))
+    return _of_weights(node, moved(node, "gather", read=picked + indices), picked)
+
+
+@register("embedding_bag")
+def embedding_bag(node: Node) -> Cost:
+    """Reads a row for every index and adds it up."""
+    table, indices = node.inputs[0], node.inputs[1]
+    picked = indices.elements * table.shape[-1] * table.bytes / max(1, table.elements)
+    others = sum(t.bytes for t in node.inputs[1:])
+    cost = moved(node, "gather", indices.elements * table.shape[-1], read=picked + others)
+    return _of_weights(node, cost, picked)
+
+
+@register("scatter")
+def scatter(node: Node) -> Cost:
+    """Reads the indices and what it puts, and writes as much; a fresh result is a copy of its base as well."""
+    base, *others = node.inputs
+    puts = sum(t.bytes for t in others)
+    fresh = node.outputs[0].bytes if len(node.outputs) == 1 and node.outputs[0] != base else 0
+    values = max((t.bytes for t in others if t.dtype == base.dtype), default=puts)
+    return moved(node, "gather", read=puts + fresh, written=values + fresh)
+
+
+@register("nonzero", "masked_select", "repeat_interleave", "searchsorted", "bucketize", "isin")
+def selection(node: Node) -> Cost:
+    """Reads all, writes what it finds."""
+    return moved(node, "gather", node.inputs[0].elements)
+
+
+@register("topk", "sort", "unique", "kthvalue", "median", "histc")
+def sorting(node: Node) -> Cost:
+    """``n log2 n`` comparisons along the sorted dimension."""
+    data = node.inputs[0]
+    axes = node.attributes.get("axes")
+    length = data.shape[axes[0]] if isinstance(axes, list) and data.shape else data.elements
+    return moved(node, "sort", data.elements * math.log2(max(2, length)))
+
+
+@register("fft")
+def fourier(node: Node) -> Cost:
+    """``5 n log2 n`` for every transformed vector (Cooley and Tukey, 1965)."""
+    data = max((*node.inputs, *node.outputs), key=lambda t: t.elements)
+    axes = node.attributes.get("axes")
+    length = math.prod(data.shape[a] for a in axes) if isinstance(axes, list) else data.shape[-1]
+    return moved(node, "reduction", 5 * data.elements * math.log2(max(2, length)))
+
+
+def _bias(node: Node, position: int) -> int:
+    return node.outputs[0].elements if len(node.inputs) > position else 0
+
+
+def _is_float(tensor: TensorSpec) -> bool:
+    return "float" in tensor.dtype or "complex" in tensor.dtype
+
+
+def _only(value: object) -> int:
+    return int(value[0] if isinstance(value, list) else value)  # type: ignore[call-overload, no-any-return]
+
+
+def _of_weights(node: Node, cost: Cost, picked: float) -> Cost:
+    """Only the picked rows of a table of weights are read."""
+    weights = picked if node.inputs[0].kind == "parameter" else 0.0
+    return Cost(cost.flops, cost.bytes_read, cost.bytes_written, weights, cost.op_class)

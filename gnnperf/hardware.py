@@ -237,9 +237,9 @@ def load_device(device: str | Path | Device) -> Device:
     if device.lower().endswith((".yaml", ".yml", ".json")) or any(separator in device for separator in separators):
         return _read_device(Path(device))
     if device not in device_ids():
+        near = _did_you_mean(device, device_ids()) or ":"
         raise ValueError(
-            f"unknown device {_short(device)}{_did_you_mean(device, device_ids())}; `gnnperf devices` lists all; "
-            "a YAML file of your own works too"
+            f"unknown device {_short(device)}{near} `gnnperf devices` lists all; a YAML file of your own works too"
         )
     return _load_catalogued(device)
 
@@ -271,17 +271,18 @@ class _Loader(yaml.SafeLoader):
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         """The mapping; raises a ``ValueError`` if a key repeats or merges another mapping."""
-        _check_keys([(key.value if isinstance(key, yaml.ScalarNode) else "?", None) for key, _ in node.value])
+        _check_keys([(key.value, None) for key, _ in node.value if isinstance(key, yaml.ScalarNode)])
         return super().construct_mapping(node, deep)
 
 
 def _check_keys(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
-    keys = [key for key, _ in pairs]
-    for key in keys:
+    seen: set[Any] = set()
+    for key, _ in pairs:
         if key == "<<":
             raise ValueError("merge keys (<<) are not supported: write the fields out")
-        if keys.count(key) > 1:
+        if key in seen:
             raise ValueError(f"{_short(key)} is given twice")
+        seen.add(key)
     return dict(pairs)
 
 
@@ -379,7 +380,7 @@ def _number(what: str, value: Any, limits: tuple[float, float, str], whole: bool
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ValueError(f"{what} must be a number ({unit}), not {_short(value)}")
     if not low <= value <= high:  # also false for nan
-        problem = "" if value > 0 and math.isfinite(value) else "positive and finite, "
+        problem = "" if 0 < value < math.inf else "positive and finite, "
         raise ValueError(f"{what} must be {problem}in {unit} between {low:g} and {high:g}, not {_short(value)}")
     if not whole:
         return float(value)
@@ -397,7 +398,7 @@ def _did_you_mean(value: Any, allowed: tuple[str, ...]) -> str:
     text = value.lower().replace("_", "-") if isinstance(value, str) else ""
     plain = {item.lower().replace("_", "-"): item for item in allowed}
     near = difflib.get_close_matches(text[:100], plain, n=3, cutoff=0.6)
-    return f": did you mean {' or '.join(plain[item] for item in near)}?" if near else ""
+    return f": did you mean {', '.join(plain[item] for item in near)}?" if near else ""
 
 
 def _short(value: Any) -> str:

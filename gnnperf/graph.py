@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -40,6 +40,8 @@ ITEM_BYTES: dict[str, float] = {
     "int4": 0.5,
     "uint4": 0.5,
 }
+
+_OPTIONAL_FIELDS = frozenset({"broadcast", "batch_slope", "attribute_slopes", "attributes"})
 
 Attribute = bool | int | float | str | list[int]
 
@@ -247,10 +249,14 @@ class ComputationGraph:
             graph.add_edge(edge.source, edge.target, shape=tensor.shape, dtype=tensor.dtype, bytes=tensor.bytes)
         return graph
 
+    def to_json(self) -> str:
+        """The graph as one line of JSON."""
+        content = {"gnnperf_graph": FORMAT_VERSION, **_plain(self)}
+        return json.dumps(content, separators=(",", ":"))
+
     def save(self, path: str | Path) -> None:
         """Write the graph as JSON."""
-        content = {"gnnperf_graph": FORMAT_VERSION, **_compact(asdict(self))}
-        Path(path).write_text(json.dumps(content, separators=(",", ":")), encoding="utf-8")
+        Path(path).write_text(self.to_json(), encoding="utf-8")
 
     @classmethod
     def load(cls, path: str | Path) -> ComputationGraph:
@@ -260,10 +266,22 @@ class ComputationGraph:
             ValueError: If the file is not such a graph, with what is wrong in it.
         """
         try:
-            content = json.loads(Path(path).read_text(encoding="utf-8"))
+            return cls.from_json(Path(path).read_text(encoding="utf-8"), str(path))
         except OSError as error:
             raise ValueError(f"cannot read graph file {str(path)!r}: {error.strerror}") from error
-        except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{str(path)!r} is not a graph saved by gnnperf: not valid JSON ({error})") from error
+
+    @classmethod
+    def from_json(cls, text: str, path: str) -> ComputationGraph:
+        """Read what ``to_json`` wrote; ``path`` is where it comes from, for messages.
+
+        Raises:
+            ValueError: If it is not such a graph, with what is wrong in it.
+        """
+        try:
+            content = json.loads(text)
+        except (json.JSONDecodeError, RecursionError) as error:
             raise ValueError(f"{str(path)!r} is not a graph saved by gnnperf: not valid JSON ({error})") from error
         if not isinstance(content, dict) or "gnnperf_graph" not in content:
             raise ValueError(f"{str(path)!r} is not a graph saved by gnnperf: the key 'gnnperf_graph' is missing")
@@ -301,13 +319,13 @@ def _tensor_problems(tensor: TensorSpec) -> Iterator[str]:
         yield f"{len(tensor.batch_slope)} batch slopes for {len(tensor.shape)} dimensions"
 
 
-def _compact(value: Any) -> Any:
-    """Leave out empty optional fields, so that files stay small."""
-    if isinstance(value, dict):
-        optional = {"broadcast", "batch_slope", "attribute_slopes", "attributes"}
-        return {key: _compact(item) for key, item in value.items() if item or key not in optional}
-    if isinstance(value, list | tuple):
-        return [_compact(item) for item in value]
+def _plain(value: Any) -> Any:
+    """Plain values for JSON; empty optional fields are left out, so that files stay small."""
+    if isinstance(value, tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, TensorSpec | Node | Edge | ComputationGraph):
+        content = {f.name: getattr(value, f.name) for f in fields(value)}
+        return {key: _plain(item) for key, item in content.items() if item or key not in _OPTIONAL_FIELDS}
     return value
 
 

@@ -19,12 +19,19 @@ _TABLE: dict[str, tuple[str, tuple[str, ...]]] = {
     "bmm": ("matmul", ()),
     "addmm": ("matmul", ()),
     "baddbmm": ("matmul", ()),
-    "addbmm": ("matmul", ()),
+    "addbmm": ("batch_summed_matmul", ()),
+    "_int_mm": ("matmul", ()),
+    "_trilinear": ("bilinear", ()),
     "mv": ("matmul", ()),
     "addmv": ("matmul", ()),
     "dot": ("matmul", ()),
     "vdot": ("matmul", ()),
     "_grouped_mm": ("grouped_matmul", ()),
+    **{
+        f"_scaled_dot_product_{kernel}": ("attention", ())
+        for kernel in """attention_math cudnn_attention efficient_attention flash_attention flash_attention_for_cpu
+        fused_attention_overrideable""".split()
+    },
     "max_pool2d_with_indices": ("max_pool", _POOL),
     "max_pool3d_with_indices": ("max_pool", _POOL),
     "avg_pool1d": ("avg_pool", _POOL),
@@ -54,6 +61,8 @@ _TABLE: dict[str, tuple[str, tuple[str, ...]]] = {
     "clone": ("copy", ()),
     "contiguous": ("copy", ()),
     "_reshape_copy": ("copy", ()),
+    "lift_fresh_copy": ("copy", ()),
+    "detach_copy": ("copy", ()),
     "constant_pad_nd": ("pad", ("pad",)),
     "reflection_pad1d": ("pad", ("padding",)),
     "reflection_pad2d": ("pad", ("padding",)),
@@ -65,8 +74,12 @@ _TABLE: dict[str, tuple[str, tuple[str, ...]]] = {
     "index_select": ("gather", ("dim",)),
     "gather": ("gather", ("dim",)),
     "take": ("gather", ()),
+    "_unsafe_index": ("gather", ()),
+    "put": ("scatter", ()),
     "index_put": ("scatter", ()),
     "_index_put_impl": ("scatter", ()),
+    "_unsafe_index_put": ("scatter", ()),
+    "index_reduce": ("scatter", ("dim",)),
     "index_add": ("scatter", ("dim",)),
     "index_copy": ("scatter", ("dim",)),
     "index_fill": ("scatter", ("dim",)),
@@ -111,6 +124,12 @@ _TABLE: dict[str, tuple[str, tuple[str, ...]]] = {
     "_fft_c2r": ("fft", ("dim",)),
     "_thnn_fused_lstm_cell": ("lstm_cell", ()),
     "_thnn_fused_gru_cell": ("gru_cell", ()),
+    "_weight_norm_interface": ("weight_norm", ()),
+    "native_channel_shuffle": ("channel_shuffle", ()),
+    "lshift": ("bitwise_left_shift", ()),
+    "ilshift": ("bitwise_left_shift", ()),
+    "rshift": ("bitwise_right_shift", ()),
+    "irshift": ("bitwise_right_shift", ()),
     "rsub": ("sub", ()),
     "true_divide": ("div", ()),
     "clip": ("clamp", ()),
@@ -170,7 +189,8 @@ def describe(op: torch._ops.OpOverload) -> OpInfo:
     schema = op._schema
     packet = schema.name.partition("::")[2]
     written = tuple(i for i, a in enumerate(schema.arguments) if a.alias_info is not None and a.alias_info.is_write)
-    name = packet.rstrip("_") if written and packet.endswith("_") else packet
+    dunder = packet.startswith("__")
+    name = packet.strip("_") if dunder else packet.rstrip("_") if written and packet.endswith("_") else packet
     is_out = any(schema.arguments[i].is_out for i in written)
     overwritten = is_out or name in ("copy", "fill", "zero", "normal", "uniform", "bernoulli", "exponential")
     aliases = not written and any(a.alias_info is not None for a in schema.arguments)
@@ -191,18 +211,21 @@ def canonical(
     if name == "_to_copy":
         return ("copy" if inputs and inputs[0].dtype == outputs[0].dtype else "cast"), inputs, {}
     if name in ("addmm", "baddbmm", "addbmm", "addmv"):
-        return "matmul", [*inputs[1:], inputs[0]], {}
+        return _TABLE[name][0], [*inputs[1:], inputs[0]], {}
     if name in ("max", "min"):
         reduces = len(inputs) == 1
         return (f"reduce_{name}" if reduces else f"{name}imum"), inputs, _attributes(bound, ("dim",), inputs)
     if name.startswith(("upsample_", "_upsample_")):
         return "resize", inputs, {"mode": name.strip("_").removeprefix("upsample_")}
     op, keys = _TABLE.get(name, (name, ()))
-    if op == "random" and name not in ("rand", "randn", "randint", "randperm"):
+    if op in ("fill", "random"):
         inputs = []
-    if op == "fill":
-        inputs = []
-    return op, inputs, _attributes(bound, keys, inputs)
+    attributes = _attributes(bound, keys, inputs)
+    if name == "_batch_norm_with_update":
+        attributes["training"] = True
+    if op == "scatter" and info.written:
+        attributes["in_place"] = True
+    return op, inputs, attributes
 
 
 def _attributes(bound: dict[str, Any], keys: tuple[str, ...], inputs: list[torch.Tensor]) -> dict[str, Attribute]:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from gnnperf.capture import aten, composites, data_dependent
+from gnnperf.capture import aten, composites, data_dependent, shape_rules
 from gnnperf.capture.autocast import Autocast
 from gnnperf.capture.interception import Op
 from gnnperf.graph import Attribute, Edge, Node, TensorSpec
@@ -160,6 +160,8 @@ class Trace(TorchDispatchMode):
             return data_dependent.RULES[info.name](self, *args, **kwargs)
         if on_meta and info.name == "index":
             args = (args[0], data_dependent.index_by_position(self, args[1]))
+        if on_meta and not info.written and (known := shape_rules.result(info.name, args)) is not None:
+            return known
         try:
             return op(*args, **kwargs)
         except NotImplementedError as error:

@@ -151,8 +151,8 @@ def on_meta(create: Callable[[], torch.nn.Module]) -> torch.nn.Module:
     """
     with quiet():
         try:
-            with torch.device("meta"):
-                return create()
+            with torch.device("meta"), torch.random.fork_rng(devices=[]):
+                return create().to("meta")
         except RuntimeError:
             with torch.random.fork_rng(devices=[]), _parameters_on_meta():
                 return create().to("meta")
@@ -162,7 +162,7 @@ def on_meta(create: Callable[[], torch.nn.Module]) -> torch.nn.Module:
 def _parameters_on_meta() -> Iterator[None]:
     moved = WeakIdKeyDictionary()  # a parameter that two modules own stays one parameter
 
-    def move(module: torch.nn.Module, name: str, parameter: torch.nn.Parameter | None) -> torch.nn.Parameter | None:
+    def move(module: torch.nn.Module, name: str, parameter: torch.nn.Parameter | None) -> Any:
         if parameter is None or parameter.is_meta:
             return parameter
         if parameter not in moved:

@@ -1,0 +1,1 @@
+"""Measurements for gnnperf: importers of public ones, and campaigns that measure this machine."""

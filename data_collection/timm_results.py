@@ -1,0 +1,137 @@
+"""Import the benchmark results that come with huggingface/pytorch-image-models.
+
+Each file ``results/benchmark-{infer,train}-{precision}-{nchw,nhwc}-{torch}-{cuda,cpu}-{device}[-dynamo].csv`` holds
+one device and one software. Licensed under Apache-2.0 by Ross Wightman.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from gnnperf.records import Record
+
+SOURCE = "huggingface+pytorch-image-models"
+DEVICES = {
+    "rtx3090": "rtx-3090",
+    "rtx4090": "rtx-4090",
+    "4090": "rtx-4090",
+    "pro6000maxq": "rtx-pro-6000-max-q",
+    "i9_10940x": "i9-10940x",
+    "i7_12700h": "i7-12700h",
+}
+_FILE_NAME = re.compile(
+    r"benchmark-(?P<mode>infer|train)-(?P<precision>\w+)-(?P<layout>nchw|nhwc)-pt(?P<version>\d{3,})"
+    r"-(?P<backend>[a-z0-9]+)-(?P<device>\w+?)(?P<compiled>-dynamo)?\.csv"
+)
+
+# Every name that the results use -> (family, name in today's timm or None where it is gone).
+Names = Mapping[str, tuple[str, str | None]]
+
+
+@dataclass
+class Import:
+    """Rows that were read, and how many were left out by reason."""
+
+    records: list[Record] = field(default_factory=list)
+    skipped: Counter[str] = field(default_factory=Counter)
+
+
+def names_from_timm() -> Names:
+    """Families and present names as the installed timm knows them."""
+    from timm.models import _registry
+
+    names: dict[str, tuple[str, str | None]] = {
+        name: (_registry._model_to_module[name], name) for name in _registry._model_entrypoints
+    }
+    for module, renamed in _registry._module_to_deprecated_models.items():
+        for old, new in renamed.items():
+            names[old] = (module, new.partition(".")[0] if new else None)
+    return names
+
+
+def names_from_file(path: str | Path) -> Names:
+    """Families and present names from a JSON file ``{name: [family, present name or null]}``."""
+    return {name: (family, present) for name, (family, present) in json.loads(Path(path).read_text()).items()}
+
+
+def import_timm(clone: str | Path, names: Names) -> Import:
+    """Read all result files of a clone of pytorch-image-models.
+
+    Args:
+        clone: Its folder, or any folder with its ``results``.
+        names: See ``Names``.
+
+    Raises:
+        ValueError: If there are no result files.
+    """
+    files = sorted((Path(clone) / "results").glob("benchmark-*.csv"))
+    if not files:
+        raise ValueError(f"no results/benchmark-*.csv in {str(clone)!r}: give the folder of a clone of pytorch-image-models")
+    result = Import()
+    for path in files:
+        _import_file(path, names, result)
+    return result
+
+
+def _import_file(path: Path, names: Names, result: Import) -> None:
+    parsed = _FILE_NAME.fullmatch(path.name)
+    if parsed is None or parsed["device"] not in DEVICES:
+        with path.open(newline="") as file:
+            result.skipped["file name not understood or device not known"] += sum(1 for _ in csv.DictReader(file))
+        return
+    prefix = parsed["mode"]
+    with path.open(newline="") as file:
+        for line, row in enumerate(csv.DictReader(file), start=2):
+            name = row["model"].partition(".")[0]
+            family, present = names.get(name, ("", None))
+            batch_size, rate = _number(row[f"{prefix}_batch_size"]), _number(row[f"{prefix}_samples_per_sec"])
+            if not batch_size or not rate:
+                result.skipped["no measurement"] += 1
+            elif present is None:
+                result.skipped["architecture gone from timm" if family else "architecture not known"] += 1
+            else:
+                result.records.append(
+                    Record(
+                        source=SOURCE,
+                        source_file=f"results/{path.name}",
+                        source_line=line,
+                        network=f"timm:{present}",
+                        family=family,
+                        device=DEVICES[parsed["device"]],
+                        framework="torch",
+                        version=_version(parsed["version"]),
+                        compiled=parsed["compiled"] is not None,
+                        memory_format="channels_last" if parsed["layout"] == "nhwc" else "channels_first",
+                        mode="inference" if prefix == "infer" else "training",
+                        precision=parsed["precision"],
+                        batch_size=int(batch_size),
+                        image_size=int(row[f"{prefix}_img_size"]),
+                        # The step time of the files is not always one batch; the rate is.
+                        time_ms=1e3 * batch_size / rate,
+                        label="forward" if prefix == "infer" else "forward, loss, backward, sgd step",
+                        parameter_count=round(1e6 * float(row["param_count"])),
+                    )
+                )
+
+
+def _version(digits: str) -> str:
+    """``240`` is 2.4.0, ``113`` is 1.13 and ``1121`` would be 1.12.1: only torch 1 had two-digit minor versions."""
+    return f"1.{digits[1:3]}" if digits[0] == "1" else f"{digits[0]}.{digits[1]}"
+
+
+def _number(text: str | None) -> float:
+    value = float(text) if text else math.nan
+    return value if math.isfinite(value) and value > 0 else 0.0
+
+
+def lines(skipped: Counter[str]) -> Iterator[str]:
+    """A printed line for each reason."""
+    for reason, count in skipped.most_common():
+        yield f"skipped {count:6d}  {reason}"

@@ -1,0 +1,234 @@
+"""Records joined with the graphs of their networks, as tensors ready to train on.
+
+Graphs and their tensors are kept in a cache folder, so that the next run starts at once; deleting it loses nothing.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import os
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass, field
+from multiprocessing import get_context
+from pathlib import Path
+
+import torch
+from rich.progress import track
+from torch_geometric.data import Data
+
+from gnnperf import zoo
+from gnnperf.capture import capture_owned
+from gnnperf.features import FEATURE_VERSION, graph_data
+from gnnperf.graph import FORMAT_VERSION, ComputationGraph
+from gnnperf.records import Record
+
+CAPTURE_VERSION = 1
+_CAPTURE_BATCH_SIZE = 4
+
+
+@dataclass(frozen=True, order=True, slots=True)
+class Network:
+    """What has a graph of its own, up to the batch size."""
+
+    name: str
+    image_size: int
+    mode: str
+    precision: str
+    reparameterized: bool = False
+
+    @property
+    def digest(self) -> str:
+        """A file name."""
+        return hashlib.sha256(repr(self).encode()).hexdigest()[:24]
+
+
+@dataclass(frozen=True, slots=True)
+class GraphFacts:
+    """What is known of a captured network besides its tensors; ``error`` says why it could not be captured."""
+
+    parameter_count: int = 0
+    structure: str = ""
+    error: str = ""
+
+
+class GraphStore:
+    """Graphs of networks and their tensors at different batch sizes, cached in a folder."""
+
+    def __init__(self, folder: str | Path) -> None:
+        self._graphs = Path(folder) / f"graphs-{FORMAT_VERSION}.{CAPTURE_VERSION}"
+        self._data = Path(folder) / f"data-{FORMAT_VERSION}.{CAPTURE_VERSION}.{FEATURE_VERSION}"
+        for path in (self._graphs, self._data):
+            path.mkdir(parents=True, exist_ok=True)
+
+    def graph(self, network: Network, batch_size: int) -> ComputationGraph:
+        """The graph of ``network``.
+
+        Raises:
+            ValueError: If it cannot be built or captured.
+        """
+        return _at(network, self._captured(network), batch_size)
+
+    def _captured(self, network: Network) -> ComputationGraph:
+        path = self._graphs / f"{network.digest}.json.gz"
+        if path.exists():
+            return ComputationGraph.from_json(gzip.decompress(path.read_bytes()).decode(), str(path))
+        graph = _capture(network, _CAPTURE_BATCH_SIZE)
+        _write(path, gzip.compress(graph.to_json().encode(), compresslevel=3, mtime=0))
+        return graph
+
+    def data(self, network: Network, batch_sizes: Iterable[int]) -> tuple[GraphFacts, dict[int, Data]]:
+        """The tensors of ``network`` at each batch size, from the cache where they are."""
+        path = self._data / f"{network.digest}.pt"
+        content = torch.load(path, weights_only=True) if path.exists() else {"facts": None, "data": {}}
+        missing = sorted(set(batch_sizes) - content["data"].keys())
+        if content["facts"] is None or (missing and not content["facts"]["error"]):
+            self._fill(network, missing, content)
+            torch.save(content, path.with_suffix(f".{os.getpid()}"))
+            os.replace(path.with_suffix(f".{os.getpid()}"), path)
+        facts = GraphFacts(**content["facts"])
+        return facts, {b: Data.from_dict(content["data"][b]) for b in batch_sizes if not facts.error}
+
+    def _fill(self, network: Network, batch_sizes: Sequence[int], content: dict) -> None:
+        try:
+            graph = self._captured(network)
+            facts = GraphFacts(graph.parameter_count, _at(network, graph, 1).content_hash)
+            content["data"] |= {b: graph_data(_at(network, graph, b)).to_dict() for b in batch_sizes}
+        except ValueError as error:
+            facts = GraphFacts(error=str(error))
+        content["facts"] = {"parameter_count": facts.parameter_count, "structure": facts.structure, "error": facts.error}
+
+
+def _at(network: Network, graph: ComputationGraph, batch_size: int) -> ComputationGraph:
+    return _capture(network, batch_size) if graph.rescale_error else graph.rescale(batch_size)
+
+
+def _capture(network: Network, batch_size: int) -> ComputationGraph:
+    model = zoo.build(
+        network.name,
+        batch_size=batch_size,
+        image_size=network.image_size or None,
+        mode=network.mode,
+        reparameterize=network.reparameterized,
+    )
+    return capture_owned(model.module, model.example_inputs, network.mode, network.precision, network.name)
+
+
+def _write(path: Path, content: bytes) -> None:
+    partial = path.with_suffix(f".{os.getpid()}")
+    partial.write_bytes(content)
+    os.replace(partial, path)
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """A measured time of a graph: ``graph`` is a position in ``Dataset.graphs``."""
+
+    record: Record
+    graph: int
+    structure: str
+
+
+@dataclass
+class Dataset:
+    """Measured times and the graphs that they belong to.
+
+    Attributes:
+        graphs: Tensors of every distinct network and batch size.
+        samples: Measurements.
+        skipped: How many records were left out, by reason.
+    """
+
+    graphs: list[Data] = field(default_factory=list)
+    samples: list[Sample] = field(default_factory=list)
+    skipped: Counter[str] = field(default_factory=Counter)
+
+
+def parameter_counts_agree(reported: int, built: int) -> bool:
+    """Whether a count that is reported in millions with two decimals is that of the network built, within 1 %."""
+    return abs(reported - built) <= max(0.01 * built, 5_000)
+
+
+def build_dataset(records: Iterable[Record], cache: str | Path, workers: int = 1) -> Dataset:
+    """Capture the networks of ``records`` and join the two; what cannot be joined is counted by reason.
+
+    A record whose parameter count differs by more than 1 % from the network that was built measured another one; the
+    re-parameterized form is tried before it is left out.
+
+    Args:
+        records: Measurements; those that failed are left out and counted.
+        cache: Folder for graphs and tensors.
+        workers: Processes that capture.
+    """
+    dataset = Dataset()
+    groups: dict[Network, list[Record]] = defaultdict(list)
+    for record in records:
+        if record.status != "ok":
+            dataset.skipped[f"status {record.status}"] += 1
+        elif record.mode == "training":
+            dataset.skipped["training step"] += 1
+        else:
+            groups[Network(record.network, record.image_size, record.mode, record.precision)].append(record)
+    jobs = [(Path(cache), network, _demand(group)) for network, group in sorted(groups.items())]
+    spawn = get_context("spawn")
+    with ProcessPoolExecutor(max(1, workers), spawn, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+        waiting = [pool.submit(_prepare, job) for job in jobs]
+        for done in track(as_completed(waiting), "capturing networks", total=len(jobs)):
+            done.result()
+    for folder, network, demand in track(jobs, "reading graphs"):
+        _join(GraphStore(folder), network, demand, groups[network], dataset)
+    return dataset
+
+
+# Which batch sizes are wanted of a network, by reported parameter count.
+_Demand = dict[int, list[int]]
+
+
+def _demand(group: list[Record]) -> _Demand:
+    demand: dict[int, set[int]] = defaultdict(set)
+    for record in group:
+        demand[record.parameter_count].add(record.batch_size)
+    return {count: sorted(sizes) for count, sizes in demand.items()}
+
+
+def _prepare(job: tuple[Path, Network, _Demand]) -> None:
+    folder, network, demand = job
+    _choose(GraphStore(folder), network, demand)
+
+
+def _choose(
+    store: GraphStore, network: Network, demand: _Demand
+) -> tuple[dict[int, Network], dict[Network, tuple[GraphFacts, dict[int, Data]]], str]:
+    """For every reported parameter count the form of the network that has it, the forms' tensors, and an error."""
+    forms = (network, Network(network.name, network.image_size, network.mode, network.precision, True))
+    chosen: dict[int, Network] = {}
+    found: dict[Network, tuple[GraphFacts, dict[int, Data]]] = {}
+    error = ""
+    for form in forms:
+        missing = [count for count in demand if count not in chosen]
+        if not missing:
+            break
+        facts, _ = store.data(form, [])
+        error = error or facts.error
+        matching = [n for n in missing if not facts.error and (n == 0 or parameter_counts_agree(n, facts.parameter_count))]
+        if matching:
+            chosen |= dict.fromkeys(matching, form)
+            found[form] = store.data(form, sorted({size for count in matching for size in demand[count]}))
+    return chosen, found, error
+
+
+def _join(store: GraphStore, network: Network, demand: _Demand, group: list[Record], dataset: Dataset) -> None:
+    chosen, found, error = _choose(store, network, demand)
+    positions: dict[tuple[Network, int], int] = {}
+    for record in group:
+        form = chosen.get(record.parameter_count)
+        if form is None:
+            dataset.skipped["cannot be captured" if error else "other parameter count than the network built"] += 1
+            continue
+        facts, data = found[form]
+        if (form, record.batch_size) not in positions:
+            positions[form, record.batch_size] = len(dataset.graphs)
+            dataset.graphs.append(data[record.batch_size])
+        dataset.samples.append(Sample(record, positions[form, record.batch_size], facts.structure))

@@ -1,0 +1,127 @@
+"""Measurements, one row each, in Parquet files with a schema."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from gnnperf.graph import MODES, PRECISIONS
+from gnnperf.hardware import Software
+
+STATUSES = ("ok", "error", "out_of_memory", "timeout")
+_ARROW_TYPES = {"str": pa.string(), "int": pa.int64(), "float": pa.float64(), "bool": pa.bool_()}
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One timed run of a network.
+
+    Attributes:
+        source: Data set that the row comes from, or the campaign that measured it.
+        source_file: File within the source.
+        source_line: Line of that file, counted from 1.
+        network: Zoo name, such as ``timm:resnet50``.
+        family: Group of related architectures, for splits.
+        device: Catalogue id.
+        framework: As in ``Software``, like the next three.
+        version: Of the framework.
+        compiled: Whether a compiler fused ops.
+        memory_format: Layout of images.
+        mode: ``inference`` or ``training``.
+        precision: One of ``gnnperf.graph.PRECISIONS``.
+        batch_size: Samples in a step.
+        image_size: Pixels of a side; 0 where there are no images.
+        time_ms: Milliseconds of one step.
+        label: What the time contains, such as ``forward``.
+        parameter_count: Parameters of the network as the source reports them (rounded, maybe); 0 if it does not.
+        status: One of ``STATUSES``; ``time_ms`` is NaN unless it is ``ok``.
+    """
+
+    source: str
+    source_file: str
+    source_line: int
+    network: str
+    family: str
+    device: str
+    framework: str
+    version: str
+    compiled: bool
+    memory_format: str
+    mode: str
+    precision: str
+    batch_size: int
+    image_size: int
+    time_ms: float
+    label: str
+    parameter_count: int = 0
+    status: str = "ok"
+
+    @property
+    def software(self) -> Software:
+        """What ran the network."""
+        return Software(self.framework, self.version, self.compiled, self.memory_format)
+
+    def validate(self) -> None:
+        """Check the row.
+
+        Raises:
+            ValueError: With the first wrong field and where the row comes from.
+        """
+        problem = self._problem()
+        if problem:
+            raise ValueError(f"{self.source_file}:{self.source_line}: {problem}")
+
+    def _problem(self) -> str | None:
+        if self.status not in STATUSES:
+            return f"status {self.status!r} is not one of {', '.join(STATUSES)}"
+        if self.mode not in MODES:
+            return f"mode {self.mode!r} is not one of {', '.join(MODES)}"
+        if self.precision not in PRECISIONS:
+            return f"precision {self.precision!r} is not one of {', '.join(PRECISIONS)}"
+        if self.batch_size < 1 or self.image_size < 0 or self.parameter_count < 0:
+            return "a size is negative, or the batch is empty"
+        if self.status == "ok" and not (math.isfinite(self.time_ms) and self.time_ms > 0):
+            return f"time {self.time_ms} ms is not a positive number"
+        if self.status != "ok" and not math.isnan(self.time_ms):
+            return f"a row with status {self.status!r} has a time"
+        return None
+
+
+SCHEMA = pa.schema([(field.name, _ARROW_TYPES[str(field.type)]) for field in fields(Record)])
+
+
+def write_records(records: Iterable[Record], path: str | Path) -> None:
+    """Write validated rows to a Parquet file.
+
+    Raises:
+        ValueError: If a row is wrong; nothing is written then.
+    """
+    rows = list(records)
+    for record in rows:
+        record.validate()
+    pq.write_table(pa.Table.from_pylist([asdict(r) for r in rows], schema=SCHEMA), path)
+
+
+def read_records(path: str | Path) -> list[Record]:
+    """Read rows that ``write_records`` wrote.
+
+    Raises:
+        ValueError: If the file is not such a file, with what is wrong in it.
+    """
+    try:
+        table = pq.read_table(path)
+    except (OSError, pa.ArrowException) as error:
+        raise ValueError(f"cannot read records from {str(path)!r}: {str(error).splitlines()[0]}") from error
+    if not table.schema.equals(SCHEMA):
+        missing = set(SCHEMA.names) - set(table.schema.names)
+        what = f"missing {', '.join(sorted(missing))}" if missing else "other columns or types"
+        raise ValueError(f"{str(path)!r} does not hold gnnperf records: {what}")
+    records = [Record(**row) for row in table.to_pylist()]
+    for record in records:
+        record.validate()
+    return records

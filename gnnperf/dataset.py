@@ -102,7 +102,7 @@ class GraphStore:
 
 
 def _at(network: Network, graph: ComputationGraph, batch_size: int) -> ComputationGraph:
-    return _capture(network, batch_size) if graph.rescale_error else graph.rescale(batch_size)
+    return _capture(network, batch_size) if graph.rescale_problem(batch_size) else graph.rescale(batch_size)
 
 
 def _capture(network: Network, batch_size: int) -> ComputationGraph:

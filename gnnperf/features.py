@@ -64,7 +64,7 @@ def graph_data(graph: ComputationGraph) -> Data:
 
         - ``x``: (C, ``NODE_FEATURES``) float; ``op``, ``op_class``, ``precision``: (C,) long; ``matrix``: (C,) bool
         - ``cost``: (C, 2, ``COST_COLUMNS``) float64, with attention fused and decomposed
-        - ``size``: (C, ``SIZE_COLUMNS``) float
+        - ``sizes``: (C, ``SIZE_COLUMNS``) float
         - ``edge_index``: (2, E) long; ``edge_attr``: (E, ``EDGE_FEATURES``); ``edge_reversed``: (E,) bool: the second
           half of the edges carries messages from readers to writers
         - ``count``: (C,) float, nodes in each class; ``node_class``: (nodes,) long, the class of every node
@@ -91,7 +91,7 @@ def graph_data(graph: ComputationGraph) -> Data:
         precision=torch.tensor([_PRECISION_INDEX[features.precision[r]] for r in representatives]),
         matrix=torch.tensor([cost.matrix for _, cost, _ in picked]),
         cost=torch.tensor([[_cost_row(f), _cost_row(d)] for _, f, d in picked], dtype=torch.float64),
-        size=torch.tensor(features.size[representatives], dtype=torch.float32),
+        sizes=torch.tensor(features.size[representatives], dtype=torch.float32),
         edge_index=edge_index,
         edge_attr=picked_attr,
         edge_reversed=is_reversed,

@@ -149,6 +149,7 @@ class ComputationGraph:
         buffer_bytes: Bytes of buffers such as running statistics.
         warnings: What was assumed while the graph was made.
         rescale_error: Why the graph cannot be rescaled; empty when it can.
+        smallest_batch_size: Where it can, the smallest batch for which it runs the same ops.
     """
 
     name: str
@@ -164,6 +165,7 @@ class ComputationGraph:
     buffer_bytes: int = 0
     warnings: tuple[str, ...] = ()
     rescale_error: str = ""
+    smallest_batch_size: int = 1
 
     def validate(self) -> None:
         """Check the graph's own consistency.
@@ -179,8 +181,8 @@ class ComputationGraph:
             yield f"mode {self.mode!r} is not one of {', '.join(MODES)}"
         if self.precision not in PRECISIONS:
             yield f"precision {self.precision!r} is not one of {', '.join(PRECISIONS)}"
-        if self.batch_size < 1:
-            yield f"batch size {self.batch_size} is not positive"
+        if min(self.batch_size, self.smallest_batch_size) < 1:
+            yield f"batch size {min(self.batch_size, self.smallest_batch_size)} is not positive"
         if min(self.parameter_count, self.parameter_bytes, self.buffer_bytes) < 0:
             yield "a parameter or buffer size is negative"
         seen: set[str] = set()
@@ -213,10 +215,10 @@ class ComputationGraph:
             raise ValueError(f"batch size must be a positive integer, not {batch_size!r}")
         if batch_size == self.batch_size:
             return self
-        if self.rescale_error:
+        if problem := self.rescale_problem(batch_size):
             raise ValueError(
                 f"graph {self.name!r} cannot be rescaled from batch {self.batch_size} to {batch_size}: "
-                f"{self.rescale_error}; capture it again at that batch size"
+                f"{problem}; capture it again at that batch size"
             )
         extra = batch_size - self.batch_size
         return replace(
@@ -228,11 +230,22 @@ class ComputationGraph:
             batch_size=batch_size,
         )
 
+    def rescale_problem(self, batch_size: int) -> str:
+        """Why the graph cannot be rescaled to ``batch_size``; empty when it can."""
+        if batch_size == self.batch_size:
+            return ""
+        if not self.rescale_error and batch_size < self.smallest_batch_size:
+            return f"below batch {self.smallest_batch_size} it runs other ops"
+        return self.rescale_error
+
     @cached_property
     def content_hash(self) -> str:
         """SHA-256 of everything that decides the cost: equal for equal networks whatever their names."""
         content = (
-            [(n.op, _tensors(n.inputs), _tensors(n.outputs), sorted(n.attributes.items()), n.phase) for n in self.nodes],
+            [
+                (n.op, _tensors(n.inputs), _tensors(n.outputs), sorted(n.attributes.items()), n.phase)
+                for n in self.nodes
+            ],
             [(e.source, e.target, _tensors((e.tensor,))) for e in self.edges],
             self.mode,
             self.precision,
@@ -241,7 +254,9 @@ class ComputationGraph:
 
     def to_networkx(self) -> nx.MultiDiGraph:
         """A networkx multigraph: node ids are positions, attributes are the fields of ``Node`` and ``TensorSpec``."""
-        graph = nx.MultiDiGraph(name=self.name, mode=self.mode, precision=self.precision, batch_size=self.batch_size)
+        graph: nx.MultiDiGraph = nx.MultiDiGraph(
+            name=self.name, mode=self.mode, precision=self.precision, batch_size=self.batch_size
+        )
         for position, node in enumerate(self.nodes):
             graph.add_node(position, **{key: getattr(node, key) for key in Node.__slots__})
         for edge in self.edges:
@@ -303,7 +318,10 @@ def _grow(value: int, slope: float, extra_samples: int) -> int:
 
 
 def _tensors(tensors: tuple[TensorSpec, ...]) -> list[tuple[object, ...]]:
-    return [(t.shape, t.dtype, t.kind == "parameter", t.broadcast) for t in tensors]
+    """What of ``tensors`` decides costs; a dimension of size 1 repeats nothing."""
+    return [
+        (t.shape, t.dtype, t.kind == "parameter", [dim for dim in t.broadcast if t.shape[dim] != 1]) for t in tensors
+    ]
 
 
 def _tensor_problems(tensor: TensorSpec) -> Iterator[str]:
@@ -341,7 +359,8 @@ def _from_json(content: dict[str, Any]) -> ComputationGraph:
 
 
 def _read_tensors(tensors: list[dict[str, Any]]) -> tuple[TensorSpec, ...]:
-    return tuple(
-        TensorSpec(**{key: tuple(item) if isinstance(item, list) else item for key, item in tensor.items()})
-        for tensor in tensors
-    )
+    return tuple(TensorSpec(**{key: _tuple(item) for key, item in tensor.items()}) for tensor in tensors)
+
+
+def _tuple(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value

@@ -110,7 +110,7 @@ class OpConv(MessagePassing):
         self.norm = nn.LayerNorm(width)
         self.source = nn.Linear(width, 2 * width)
         self.edge = nn.Linear(edge_features, 2 * width)
-        self.update = nn.Sequential(
+        self.combine = nn.Sequential(
             nn.Linear(5 * width, width), nn.GELU(), nn.Dropout(dropout), nn.Linear(width, width)
         )
 
@@ -125,7 +125,7 @@ class OpConv(MessagePassing):
             self.propagate(edge_index[:, chosen], states=source, edge=edge[chosen], size=size)
             for chosen, source, edge in ((along, forward, edge_forward), (against, backward, edge_backward))
         ]
-        return states + self.update(torch.cat([normed, *received], dim=-1))
+        return states + self.combine(torch.cat([normed, *received], dim=-1))
 
     def message(self, states_j: Tensor, edge: Tensor) -> Tensor:
         """What an edge carries."""
@@ -218,7 +218,7 @@ def _rooflines(data: Data, rows: Rows, row: Tensor, node: Tensor) -> tuple[Tenso
     memory_ms = 1e3 * (bytes_read + bytes_written) / bandwidth
     launches_ms = kernels * launch_ms
     roofline_ms = torch.maximum(compute_ms, memory_ms) + launches_ms
-    tiles, elements, input_bytes, output_bytes, parameter_bytes = data.size[node].double().unbind(dim=-1)
+    tiles, elements, input_bytes, output_bytes, parameter_bytes = data.sizes[node].double().unbind(dim=-1)
     waves = tiles / units
     pair = [
         (compute_ms + _TINY_MS).log() / 5,

@@ -10,14 +10,14 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 from torch.utils._pytree import tree_leaves
 
-from gnnperf.capture.autocast import Autocast
+from gnnperf.capture.autocast import Autocast, autocast_flag
 from gnnperf.capture.batch_scaling import learn_batch_scaling
 from gnnperf.capture.interception import intercepting
 from gnnperf.capture.module_copy import meta_copy, meta_inputs
@@ -59,8 +59,7 @@ def capture(
         ValueError: If an argument is wrong, the module cannot be copied, or it does not run on the inputs.
     """
     _check(module, mode, precision, loss, optimizer)
-    with _random_state_kept():
-        return capture_owned(meta_copy(module), example_inputs, mode, precision, name or type(module).__name__)
+    return capture_owned(meta_copy(module), example_inputs, mode, precision, name or type(module).__name__)
 
 
 def capture_owned(
@@ -68,16 +67,14 @@ def capture_owned(
 ) -> ComputationGraph:
     """``capture`` of a module on ``meta`` that the caller gives away."""
     _check(module, mode, precision, None, None)
+    if isinstance(example_inputs, Mapping):
+        example_inputs = dict(example_inputs)
     module.train(mode == "training")
     if dtype := _FLOAT_DTYPES.get(precision):
         module.to(dtype)
     run = _Run(module, example_inputs, mode, precision, name, _batch_size(example_inputs))
-    graph = run.at(run.batch_size)
-    try:
-        larger = run.at(2 * run.batch_size)
-    except ValueError as error:
-        return replace(graph, rescale_error=f"it does not run at batch {2 * run.batch_size} ({error})")
-    return learn_batch_scaling(graph, larger)
+    with _random_state_kept():
+        return learn_batch_scaling(run.at(run.batch_size), run.at)
 
 
 @dataclass(frozen=True)
@@ -119,19 +116,22 @@ class _Run:
         return graph
 
     def _forward(self, trace: Trace, inputs: Any) -> Any:
-        args = () if isinstance(inputs, Mapping) else inputs if isinstance(inputs, tuple | list) else (inputs,)
-        kwargs = inputs if isinstance(inputs, Mapping) else {}
-        fast_path = torch.backends.mha.get_fastpath_enabled()
-        torch.backends.mha.set_fastpath_enabled(False)  # its fused layers hide their ops
+        args = () if isinstance(inputs, dict) else inputs if isinstance(inputs, tuple | list) else (inputs,)
+        kwargs = inputs if isinstance(inputs, dict) else {}
         try:
-            with torch.no_grad(), trace.follow(self.module), trace, intercepting(trace):
+            with (
+                torch.no_grad(),
+                autocast_flag(_AUTOCAST_DTYPES.get(self.precision)),
+                trace.path.follow(self.module),
+                trace,
+                intercepting(trace),
+            ):
                 return self.module(*args, **kwargs)
         except Exception as error:
             reason = str(error).strip().splitlines() or [type(error).__name__]
-            place = f" (in {trace.module})" if trace.module else ""
+            path = trace.path.of_error(error)
+            place = f" (in {path})" if path else ""
             raise ValueError(f"{self.name} does not run on the given input{place}: {reason[0]}") from error
-        finally:
-            torch.backends.mha.set_fastpath_enabled(fast_path)
 
 
 def _check(module: Any, mode: str, precision: str, loss: Any, optimizer: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -74,6 +75,7 @@ _TABLE: dict[str, tuple[str, tuple[str, ...]]] = {
     "index_select": ("gather", ("dim",)),
     "gather": ("gather", ("dim",)),
     "take": ("gather", ()),
+    "_pack_padded_sequence": ("gather", ()),
     "_unsafe_index": ("gather", ()),
     "put": ("scatter", ()),
     "index_put": ("scatter", ()),
@@ -124,6 +126,8 @@ _TABLE: dict[str, tuple[str, tuple[str, ...]]] = {
     "_fft_c2r": ("fft", ("dim",)),
     "_thnn_fused_lstm_cell": ("lstm_cell", ()),
     "_thnn_fused_gru_cell": ("gru_cell", ()),
+    "nll_loss_forward": ("nll_loss", ()),
+    "nll_loss2d_forward": ("nll_loss", ()),
     "_weight_norm_interface": ("weight_norm", ()),
     "native_channel_shuffle": ("channel_shuffle", ()),
     "lshift": ("bitwise_left_shift", ()),
@@ -163,9 +167,9 @@ _TABLE: dict[str, tuple[str, tuple[str, ...]]] = {
 }
 # Allocation without work, and queries.
 NOT_OPS = frozenset(
-    """empty empty_like empty_strided new_empty new_empty_strided empty_permuted set resize sym_size sym_numel sym_stride
-    sym_storage_offset is_same_size _local_scalar_dense equal _assert_async _assert_scalar _assert_tensor_metadata
-    record_stream lift lift_fresh""".split()
+    """empty empty_like empty_strided new_empty new_empty_strided empty_permuted set resize sym_size sym_numel
+    sym_stride sym_storage_offset is_same_size _local_scalar_dense equal _assert_async _assert_scalar
+    _assert_tensor_metadata record_stream lift lift_fresh""".split()
 )
 
 
@@ -175,6 +179,7 @@ class OpInfo:
 
     name: str
     arguments: tuple[str, ...]
+    defaults: dict[str, Any]
     written: tuple[int, ...]
     overwritten: bool
     views: bool
@@ -187,15 +192,18 @@ def describe(op: torch._ops.OpOverload) -> OpInfo:
     ``overwritten`` tells that what it writes is not read first, as in ``copy_``.
     """
     schema = op._schema
-    packet = schema.name.partition("::")[2]
+    namespace, _, packet = schema.name.partition("::")
     written = tuple(i for i, a in enumerate(schema.arguments) if a.alias_info is not None and a.alias_info.is_write)
     dunder = packet.startswith("__")
     name = packet.strip("_") if dunder else packet.rstrip("_") if written and packet.endswith("_") else packet
+    if namespace not in ("aten", "prims"):  # another library's op is no op of ours, whatever its name
+        name = schema.name
     is_out = any(schema.arguments[i].is_out for i in written)
     overwritten = is_out or name in ("copy", "fill", "zero", "normal", "uniform", "bernoulli", "exponential")
     aliases = not written and any(a.alias_info is not None for a in schema.arguments)
     views = aliases or torch.Tag.inplace_view in op.tags
-    return OpInfo(name, tuple(a.name for a in schema.arguments), written, overwritten, views)
+    defaults = {a.name: a.default_value for a in schema.arguments if a.has_default_value()}
+    return OpInfo(name, tuple(a.name for a in schema.arguments), defaults, written, overwritten, views)
 
 
 def canonical(
@@ -203,11 +211,11 @@ def canonical(
 ) -> tuple[str, list[torch.Tensor], dict[str, Attribute]]:
     """Canonical op, its operands in canonical order, and its attributes."""
     name = info.name
-    bound = {**dict(zip(info.arguments, args, strict=False)), **kwargs}
+    bound = {**info.defaults, **dict(zip(info.arguments, args, strict=False)), **kwargs}
     if name in ("convolution", "_convolution", "convolution_overrideable"):
         op = "conv_transpose" if bound["transposed"] else "conv"
-        keys = (*_CONV, "output_padding") if bound["transposed"] else _CONV
-        return op, inputs, _attributes(bound, keys, inputs)
+        more = ("output_padding",) if bound["transposed"] else ()
+        return op, inputs, _attributes(bound, (*_CONV, *more), inputs)
     if name == "_to_copy":
         return ("copy" if inputs and inputs[0].dtype == outputs[0].dtype else "cast"), inputs, {}
     if name in ("addmm", "baddbmm", "addbmm", "addmv"):
@@ -220,21 +228,48 @@ def canonical(
     op, keys = _TABLE.get(name, (name, ()))
     if op in ("fill", "random"):
         inputs = []
-    attributes = _attributes(bound, keys, inputs)
+    attributes = _attributes(bound, keys, outputs if name == "stack" else inputs)
     if name == "_batch_norm_with_update":
         attributes["training"] = True
-    if op == "scatter" and info.written:
-        attributes["in_place"] = True
+    if op == "scatter":
+        attributes |= _scattered(info, bound)
     return op, inputs, attributes
 
 
-def _attributes(bound: dict[str, Any], keys: tuple[str, ...], inputs: list[torch.Tensor]) -> dict[str, Attribute]:
-    rank = inputs[0].dim() if inputs else 0
+def _scattered(info: OpInfo, bound: dict[str, Any]) -> dict[str, Attribute]:
+    """What the cost of a scatter depends on besides its operands."""
+    attributes: dict[str, Attribute] = {}
+    if bound.get("accumulate") or info.name in ("index_add", "scatter_add", "scatter_reduce", "index_reduce"):
+        attributes["accumulate"] = True
+    base = bound["self"]
+    if info.name == "index_fill":
+        attributes["elements"] = base.numel() // max(1, base.shape[bound["dim"]]) * bound["index"].numel()
+    elif info.name == "masked_scatter":
+        attributes["elements"] = base.numel()
+    elif "indices" in bound:
+        attributes["elements"] = _indexed_elements(base, bound["indices"])
+    return attributes
+
+
+def _indexed_elements(base: torch.Tensor, indices: list[torch.Tensor | None]) -> int:
+    """Number of elements that ``base[indices]`` names; for a mask, as many as there are at most."""
+    given = [index for index in indices if index is not None]
+    if any(index.dtype in (torch.bool, torch.uint8) for index in given):
+        return base.numel()
+    whole = (size for dim, size in enumerate(base.shape) if dim >= len(indices) or indices[dim] is None)
+    return math.prod(torch.broadcast_shapes(*(index.shape for index in given))) * math.prod(whole)
+
+
+def _attributes(bound: dict[str, Any], keys: tuple[str, ...], ranked: list[torch.Tensor]) -> dict[str, Attribute]:
+    """The arguments ``keys``; dimensions count from the front of the first tensor of ``ranked``."""
+    rank = ranked[0].dim() if ranked else 0
     attributes: dict[str, Attribute] = {}
     for key in keys:
         value = bound.get(key)
         if value is None or isinstance(value, torch.Tensor):
             continue
+        if key == "stride" and not value:  # pooling windows that do not overlap
+            value = bound["kernel_size"]
         if key in ("dim", "dims"):
             dims = [value] if isinstance(value, int) else list(value)
             attributes["axes"] = [dim % rank if rank else dim for dim in dims]

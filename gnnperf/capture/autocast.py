@@ -7,20 +7,26 @@ Reference" in the torch documentation.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 
 from gnnperf.capture.interception import Op, register
 
-_CONVOLUTIONS = "_convolution convolution conv1d conv2d conv3d conv_tbc conv_transpose1d conv_transpose2d.input"
+_DEVICE = "cuda"
+
+_CONVOLUTIONS = """_convolution _convolution.deprecated convolution conv1d conv2d conv3d conv_tbc conv_transpose1d
+    conv_transpose2d.input conv_transpose3d.input"""
 _PRODUCTS = "addmm addmv addr matmul einsum mm mv linalg_vecdot linear addbmm baddbmm bmm chain_matmul linalg_multi_dot"
 _CELLS = "lstm_cell gru_cell rnn_tanh_cell rnn_relu_cell"
 # cuDNN's recurrent layers cast their weights as a whole; the whole layers are ours to intercept.
 RECURRENT = "lstm.input lstm.data gru.input gru.data rnn_tanh.input rnn_tanh.data rnn_relu.input rnn_relu.data"
 
 LOWER_PRECISION = frozenset(
-    f"{_CONVOLUTIONS} conv_transpose3d.input prelu {_PRODUCTS} {_CELLS} {RECURRENT} scaled_dot_product_attention".split()
+    f"""{_CONVOLUTIONS} prelu {_PRODUCTS} {_CELLS} {RECURRENT}
+    scaled_dot_product_attention""".split()
 )
 FP32 = frozenset(
     """acos asin cosh erfinv exp expm1 log log10 log2 log1p reciprocal rsqrt sinh tan pow.Tensor_Scalar
@@ -44,6 +50,19 @@ WIDEST = frozenset(
 register(sorted(LOWER_PRECISION | FP32 | FP32_RESULT | WIDEST))
 
 
+@contextmanager
+def autocast_flag(dtype: torch.dtype | None) -> Iterator[None]:
+    """Let modules that ask see CUDA's autocast on, in ``dtype``, and switch it off for a part of theirs."""
+    enabled, previous = torch.is_autocast_enabled(_DEVICE), torch.get_autocast_dtype(_DEVICE)
+    torch.set_autocast_enabled(_DEVICE, dtype is not None)
+    torch.set_autocast_dtype(_DEVICE, dtype or previous)
+    try:
+        yield
+    finally:
+        torch.set_autocast_enabled(_DEVICE, enabled)
+        torch.set_autocast_dtype(_DEVICE, previous)
+
+
 class Autocast:
     """Casts the operands of an op as CUDA's autocast would.
 
@@ -57,6 +76,8 @@ class Autocast:
 
     def __call__(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The operands with which ``op`` runs under autocast."""
+        if not torch.is_autocast_enabled(_DEVICE):  # the module switched it off for a while
+            return args, kwargs
         name = op.__name__.removesuffix(".default").removeprefix("aten::")
         if name in LOWER_PRECISION:
             return self._cast((args, kwargs), self.dtype)
@@ -88,7 +109,8 @@ class Autocast:
     def _cast_tensor(self, tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
         if not tensor.is_floating_point() or tensor.dtype in (dtype, torch.float64):
             return tensor
-        if not (dtype is self.dtype and isinstance(tensor, torch.nn.Parameter)):
+        cached = dtype is self.dtype and tensor.dtype is torch.float32 and tensor.requires_grad and tensor.is_leaf
+        if not cached or tensor._is_view():
             return tensor.to(dtype)
         # A weight is cast once in a forward pass, as torch's own cache does.
         if id(tensor) not in self._weights:

@@ -2,72 +2,120 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from gnnperf.graph import Attribute, ComputationGraph, Edge, Node, TensorSpec
 
+Tracer = Callable[[int], ComputationGraph]
 
-class _Mismatch(Exception):
+
+class _MismatchError(Exception):
     """The two traces are not the same network at two batch sizes."""
 
 
-def learn_batch_scaling(graph: ComputationGraph, larger: ComputationGraph) -> ComputationGraph:
-    """``graph`` with the growth of every dimension with the batch, read off ``larger``, the same network's trace at
-    another batch size. Where the two differ in more than sizes, the graph says why it cannot be rescaled."""
-    extra = larger.batch_size - graph.batch_size
+def learn_batch_scaling(graph: ComputationGraph, trace: Tracer) -> ComputationGraph:
+    """Learn how every dimension of ``graph`` grows with the batch, from traces at other batch sizes.
+
+    Batch 1 is tried first, because views there become copies elsewhere; the graph says from which size on it holds,
+    or why it cannot be rescaled. A network that fills a cache when it first runs is traced again: what counts is how
+    it runs from then on.
+
+    Args:
+        graph: The trace at the batch size that was asked for.
+        trace: Traces the same network at another batch size; raises ValueError where it does not run.
+    """
+    sizes = [size for size in (1, 2, 2 * graph.batch_size) if size != graph.batch_size]
+    problem, settled = "", False
+    for size in sizes[1:] if graph.batch_size == 1 else sizes:
+        try:
+            other = trace(size)
+            learned = _fitted(graph, other)
+            if learned is None and not settled:
+                graph, settled = trace(graph.batch_size), True
+                learned = _fitted(graph, other)
+            if learned is not None and _holds(learned, trace):
+                return replace(learned, smallest_batch_size=min(size, graph.batch_size))
+            problem = f"it runs other ops at batch {size}" if learned is None else "its sizes grow unevenly"
+        except ValueError as error:
+            problem = f"it does not run at batch {size} ({error})"
+    return replace(graph, rescale_error=problem)
+
+
+def _holds(learned: ComputationGraph, trace: Tracer) -> bool:
+    """Whether other batches follow: certain where sizes are multiples of the batch, else a third trace tells."""
+    if not learned.warnings and all(_proportional(t, learned.batch_size) for t in _tensors_of(learned)):
+        return True
+    third = trace(3 * learned.batch_size)
+    return learned.rescale(third.batch_size).content_hash == third.content_hash
+
+
+def _tensors_of(graph: ComputationGraph) -> Iterator[TensorSpec]:
+    for node in graph.nodes:
+        yield from (*node.inputs, *node.outputs)
+
+
+def _proportional(tensor: TensorSpec, batch_size: int) -> bool:
+    return all(k == 0 or size == k * batch_size for size, k in zip(tensor.shape, tensor.batch_slope, strict=False))
+
+
+def _fitted(graph: ComputationGraph, other: ComputationGraph) -> ComputationGraph | None:
+    """``graph`` with the growth read off ``other``; None where the two differ in more than sizes."""
+    extra = other.batch_size - graph.batch_size
+    if len(graph.nodes) != len(other.nodes) or len(graph.edges) != len(other.edges):
+        return None
     try:
-        if len(graph.nodes) != len(larger.nodes) or len(graph.edges) != len(larger.edges):
-            raise _Mismatch(f"it runs other ops at batch {larger.batch_size}")
         return replace(
             graph,
-            nodes=tuple(_node(a, b, extra) for a, b in zip(graph.nodes, larger.nodes, strict=True)),
-            edges=tuple(_edge(a, b, extra) for a, b in zip(graph.edges, larger.edges, strict=True)),
-            inputs=_tensors(graph.inputs, larger.inputs, extra),
-            outputs=_tensors(graph.outputs, larger.outputs, extra),
+            nodes=tuple(_node(a, b, extra) for a, b in zip(graph.nodes, other.nodes, strict=True)),
+            edges=tuple(_edge(a, b, extra) for a, b in zip(graph.edges, other.edges, strict=True)),
+            inputs=_tensors(graph.inputs, other.inputs, extra),
+            outputs=_tensors(graph.outputs, other.outputs, extra),
         )
-    except _Mismatch as mismatch:
-        return replace(graph, rescale_error=str(mismatch))
+    except _MismatchError:
+        return None
 
 
-def _node(node: Node, larger: Node, extra: int) -> Node:
-    if node.op != larger.op or node.attributes.keys() != larger.attributes.keys():
-        raise _Mismatch(f"it runs {larger.op!r} instead of {node.op!r} at another batch size")
-    slopes: dict[str, float] = {}
-    for key, value in node.attributes.items():
-        other = larger.attributes[key]
-        if value != other:
-            slopes[key] = _attribute_slope(node, key, value, other, extra)
+def _node(node: Node, other: Node, extra: int) -> Node:
+    if node.op != other.op or node.attributes.keys() != other.attributes.keys():
+        raise _MismatchError
+    slopes = {
+        key: _attribute_slope(value, other.attributes[key], extra)
+        for key, value in node.attributes.items()
+        if value != other.attributes[key]
+    }
     return replace(
         node,
-        inputs=_tensors(node.inputs, larger.inputs, extra),
-        outputs=_tensors(node.outputs, larger.outputs, extra),
+        inputs=_tensors(node.inputs, other.inputs, extra),
+        outputs=_tensors(node.outputs, other.outputs, extra),
         attribute_slopes=slopes,
     )
 
 
-def _attribute_slope(node: Node, key: str, value: Attribute, other: Attribute, extra: int) -> float:
-    if isinstance(value, int) and isinstance(other, int) and not isinstance(value, bool):
+def _attribute_slope(value: Attribute, other: Attribute, extra: int) -> float:
+    if type(value) is int and type(other) is int:
         return (other - value) / extra
-    raise _Mismatch(f"attribute {key!r} of {node.name!r} changes with the batch")
+    raise _MismatchError
 
 
-def _edge(edge: Edge, larger: Edge, extra: int) -> Edge:
-    if (edge.source, edge.target) != (larger.source, larger.target):
-        raise _Mismatch("its tensors flow otherwise at another batch size")
-    return Edge(edge.source, edge.target, _tensor(edge.tensor, larger.tensor, extra))
+def _edge(edge: Edge, other: Edge, extra: int) -> Edge:
+    if (edge.source, edge.target) != (other.source, other.target):
+        raise _MismatchError
+    return Edge(edge.source, edge.target, _tensor(edge.tensor, other.tensor, extra))
 
 
-def _tensors(tensors: tuple[TensorSpec, ...], larger: tuple[TensorSpec, ...], extra: int) -> tuple[TensorSpec, ...]:
-    if len(tensors) != len(larger):
-        raise _Mismatch("an op has other operands at another batch size")
-    return tuple(_tensor(a, b, extra) for a, b in zip(tensors, larger, strict=True))
+def _tensors(tensors: tuple[TensorSpec, ...], others: tuple[TensorSpec, ...], extra: int) -> tuple[TensorSpec, ...]:
+    if len(tensors) != len(others):
+        raise _MismatchError
+    return tuple(_tensor(a, b, extra) for a, b in zip(tensors, others, strict=True))
 
 
-def _tensor(tensor: TensorSpec, larger: TensorSpec, extra: int) -> TensorSpec:
-    if tensor.shape == larger.shape:
-        return tensor
-    if len(tensor.shape) != len(larger.shape) or tensor.dtype != larger.dtype:
-        raise _Mismatch("a tensor has another rank or type at another batch size")
-    slope = tuple((b - a) / extra for a, b in zip(tensor.shape, larger.shape, strict=True))
+def _tensor(tensor: TensorSpec, other: TensorSpec, extra: int) -> TensorSpec:
+    if (len(tensor.shape), tensor.dtype, tensor.kind) != (len(other.shape), other.dtype, other.kind):
+        raise _MismatchError
     # A dimension of size 1 has no stride worth the name: what repeats memory shows at the larger size.
-    return replace(tensor, batch_slope=slope, broadcast=larger.broadcast)
+    broadcast = other.broadcast if extra > 0 else tensor.broadcast
+    if tensor.shape == other.shape:
+        return replace(tensor, broadcast=broadcast) if broadcast != tensor.broadcast else tensor
+    slope = tuple((b - a) / extra for a, b in zip(tensor.shape, other.shape, strict=True))
+    return replace(tensor, batch_slope=slope, broadcast=broadcast)

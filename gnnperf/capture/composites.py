@@ -71,6 +71,9 @@ def _rms_norm(
     return Composite("rms_norm", inputs, [out], out, {"normalized_shape": list(normalized_shape)})
 
 
+_GATES = {"lstm": 4, "gru": 3, "rnn": 1}
+
+
 def _recurrent(overload: str) -> Callable[..., Composite]:
     kind, _, form = overload.partition(".")
     kind = kind.partition("_")[0]
@@ -82,7 +85,7 @@ def _recurrent(overload: str) -> Callable[..., Composite]:
         out = x.new_empty((*x.shape[:-1], initial[0].shape[-1] * (2 if bidirectional else 1)))
         final = [torch.empty_like(state) for state in initial]
         attributes: dict[str, Attribute] = {
-            "hidden_size": params[1].shape[-1],
+            "hidden_size": params[0].shape[0] // _GATES[kind],
             "num_layers": layers,
             "bidirectional": bidirectional,
             "time_steps": args[0].shape[0] if packed else x.shape[1 if batch_first[0] else 0],
@@ -100,6 +103,22 @@ _BUILDERS: dict[str, Callable[..., Composite]] = {
 }
 
 register([name for name in _BUILDERS if name not in RECURRENT.split()])
+
+_SOFTMAX_KERNELS = {
+    "softmax.int": torch.ops.aten._softmax.default,
+    "log_softmax.int": torch.ops.aten._log_softmax.default,
+}
+
+
+def as_on_cuda(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Op, tuple[Any, ...], dict[str, Any]]:
+    """The call that CUDA makes of ``op``: its softmax reads fp16 and writes fp32 without a cast before it."""
+    kernel = _SOFTMAX_KERNELS.get(op.__name__)
+    if kernel is None or args[0].dtype is not torch.float16:
+        return op, args, kwargs
+    x, dim, *rest = args
+    if kwargs.get("dtype", rest[0] if rest else None) is not torch.float32:
+        return op, args, kwargs
+    return kernel, (x, dim, True), {}
 
 
 def build(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Composite | None:

@@ -64,13 +64,31 @@ def _repeat_interleave(context: Context, repeats: torch.Tensor, *, output_size: 
     return repeats.new_empty(output_size, dtype=_INT64)
 
 
+def _pack_padded_sequence(
+    context: Context, padded: torch.Tensor, lengths: torch.Tensor, batch_first: bool
+) -> tuple[torch.Tensor, torch.Tensor]:
+    batch, steps = padded.shape[:2] if batch_first else (padded.shape[1], padded.shape[0])
+    if lengths.numel() != batch:
+        raise ValueError(f"{lengths.numel()} lengths for {batch} sequences")
+    if lengths.device.type == "meta":
+        context.warn(f"packed sequence: its lengths depend on data; bounded by {steps} steps each")
+        known = [steps] * batch
+    else:
+        known = lengths.tolist()
+    alive = [sum(length > step for length in known) for step in range(max(known, default=0))]
+    return padded.new_empty((sum(alive), *padded.shape[2:])), torch.tensor(alive, dtype=_INT64)
+
+
 RULES: dict[str, Callable[..., Any]] = {
     "nonzero": _nonzero,
     "masked_select": _masked_select,
     "_unique2": _unique,
     "bincount": _bincount,
     "repeat_interleave": _repeat_interleave,
+    "_pack_padded_sequence": _pack_padded_sequence,
 }
+# Ops that read the values of what lies on the CPU.
+READ_VALUES = frozenset({"_pack_padded_sequence"})
 
 
 def index_by_position(

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Protocol
 
 import torch
@@ -19,7 +19,7 @@ import torch
 # A backend without a kernel or a fallback of its own at its autocast key.
 _DEVICE = "ipu"
 _KEY_NAME = "AutocastIPU"
-_KEY = torch._C.DispatchKey.AutocastIPU
+_KEY = getattr(torch._C.DispatchKey, _KEY_NAME)
 _KEY_SET = torch._C.DispatchKeySet(_KEY)
 
 Op = torch._ops.OpOverload
@@ -75,3 +75,8 @@ def intercepting(interceptor: Interceptor) -> Iterator[None]:
     finally:
         torch.set_autocast_enabled(_DEVICE, enabled)
         _active.interceptor = previous
+
+
+def suspended() -> AbstractContextManager[None]:
+    """No interception for a while: an op that is recorded already may be made of others."""
+    return torch._C._ExcludeDispatchKeyGuard(_KEY_SET)

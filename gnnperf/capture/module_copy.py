@@ -6,7 +6,7 @@ import copy
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_leaves, tree_map
 
 
 def meta_copy(module: torch.nn.Module) -> torch.nn.Module:
@@ -18,27 +18,23 @@ def meta_copy(module: torch.nn.Module) -> torch.nn.Module:
         ValueError: If Python cannot copy the module.
     """
     memo: dict[int, Any] = {}
-    for owner in module.modules():
-        for tensor in (*owner._parameters.values(), *owner._buffers.values(), *_tensor_attributes(owner)):
-            if tensor is not None and id(tensor) not in memo:
-                memo[id(tensor)] = _meta_like(tensor)
     try:
+        for owner in module.modules():
+            for tensor in tree_leaves(vars(owner)):
+                if isinstance(tensor, torch.Tensor) and id(tensor) not in memo:
+                    memo[id(tensor)] = _meta_like(tensor)
         return copy.deepcopy(module, memo)
     except Exception as error:
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise ValueError(
-            f"cannot copy {type(module).__name__} to trace it without touching it "
-            f"({type(error).__name__}: {error}); give gnnperf a module that copy.deepcopy accepts"
+            f"cannot copy {type(module).__name__} to trace it without touching it ({type(error).__name__}: {reason}); "
+            "give gnnperf a module that copy.deepcopy accepts"
         ) from error
 
 
-def _tensor_attributes(owner: torch.nn.Module) -> list[torch.Tensor]:
-    return [value for value in vars(owner).values() if isinstance(value, torch.Tensor)]
-
-
 def _meta_like(tensor: torch.Tensor) -> torch.Tensor:
-    if isinstance(tensor, torch.nn.parameter.UninitializedTensorMixin):
-        cls = torch.nn.UninitializedParameter if isinstance(tensor, torch.nn.Parameter) else torch.nn.UninitializedBuffer
-        return cls(device="meta", dtype=tensor.dtype)
+    if torch.nn.parameter.is_lazy(tensor):
+        raise TypeError("it has lazy parameters; run it once, so that they get their shapes")
     empty = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
     if isinstance(tensor, torch.nn.Parameter):
         return torch.nn.Parameter(empty, requires_grad=tensor.requires_grad)

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from gnnperf.capture import aten, composites, data_dependent, shape_rules
+from gnnperf.capture import aten, composites, data_dependent, execution
 from gnnperf.capture.autocast import Autocast
-from gnnperf.capture.interception import Op
+from gnnperf.capture.execution import convert, tensors
+from gnnperf.capture.interception import Op, suspended
+from gnnperf.capture.module_path import ModulePath
 from gnnperf.graph import Attribute, Edge, Node, TensorSpec
-
-_FALLBACK_LIMIT_BYTES = 1 << 30
 
 
 class Trace(TorchDispatchMode):
@@ -34,16 +33,12 @@ class Trace(TorchDispatchMode):
         self.warnings: dict[str, None] = {}
         self.phase = "forward"
         self._autocast = autocast
-        self._modules: list[str] = []
+        self.path = ModulePath()
         self._writer: dict[int, int] = {}
         self._kind: dict[int, str] = {}
         self._experts: dict[int, int] = {}
         self._alive: dict[int, torch.UntypedStorage] = {}
-
-    @property
-    def module(self) -> str:
-        """Dotted path of the module that runs now."""
-        return self._modules[-1] if self._modules else ""
+        self._same: dict[int, int] = {}
 
     def label(self, tensors: Iterable[torch.Tensor], kind: str) -> None:
         """Say that ``tensors`` existed before the trace, as parameters, constants or inputs."""
@@ -58,31 +53,19 @@ class Trace(TorchDispatchMode):
         broadcast = tuple(dim for dim, (stride, size) in enumerate(strides) if stride == 0 and size > 1)
         return TensorSpec(tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."), kind, broadcast)
 
-    @contextmanager
-    def follow(self, module: torch.nn.Module) -> Iterator[None]:
-        """Know which submodule of ``module`` runs, by hooks that are removed afterwards."""
-        handles = []
-        for path, part in module.named_modules():
-            handles.append(part.register_forward_pre_hook(lambda *_, path=path: self._modules.append(path), prepend=True))
-            handles.append(part.register_forward_hook(lambda *_: _drop_last(self._modules), always_call=True))
-        try:
-            yield
-        finally:
-            for handle in handles:
-                handle.remove()
-
     def experts(self, tensor: torch.Tensor) -> int:
         """Number of experts among which the routing behind ``tensor`` chooses; 0 if there is none."""
         return self._experts.get(self._key(tensor), 0)
 
     def warn(self, message: str) -> None:
         """Keep ``message`` for the user, with the place."""
-        self.warnings[f"{self.module or 'the network'}: {message}"] = None
+        self.warnings[f"{self.path.current or 'the network'}: {message}"] = None
 
     def intercept(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Cast the operands as autocast would; make composites one node."""
         if self._autocast is not None:
             args, kwargs = self._autocast(op, args, kwargs)
+        op, args, kwargs = composites.as_on_cuda(op, args, kwargs)
         composite = composites.build(op, args, kwargs)
         if composite is None:
             return op(*args, **kwargs)
@@ -92,20 +75,35 @@ class Trace(TorchDispatchMode):
     def __torch_dispatch__(self, op: Op, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
         """Run one ATen op on shapes and record it, unless it is a view or does no work."""
         info = aten.describe(op)
-        args, kwargs = self._on_one_device(args, kwargs or {})
-        returned = self._run(op, info, args, kwargs)
+        kwargs = kwargs or {}
+        if info.name not in data_dependent.READ_VALUES:
+            args, kwargs = self._on_one_device(args, kwargs)
+        with suspended():
+            returned = execution.run(self, op, info, args, kwargs)
         if info.views or info.name in aten.NOT_OPS:
             return returned
         bound = {**dict(zip(info.arguments, args, strict=False)), **kwargs}
-        written = list(_tensors(bound.get(info.arguments[i]) for i in info.written))
-        reads = list(_tensors(v for k, v in bound.items() if not (info.overwritten and self._is_written(info, k))))
-        known = {self._key(t) for t in _tensors(bound.values())}
-        fresh = [t for t in _tensors((returned,)) if self._key(t) not in known]
+        written = list(tensors(bound.get(info.arguments[i]) for i in info.written))
+        reads = list(tensors(v for k, v in bound.items() if not (info.overwritten and self._is_written(info, k))))
+        known = {self._key(t) for t in tensors(bound.values())}
+        fresh = [t for t in tensors((returned,)) if self._key(t) not in known]
         outputs = fresh or written
-        if outputs:
+        if outputs and not self._copies_onto_itself(info, args):
             name, reads, attributes = aten.canonical(info, args, kwargs, reads, outputs)
+            if not fresh:
+                attributes["in_place"] = True
             self.record(name, reads, outputs, attributes, written)
         return returned
+
+    def _copies_onto_itself(self, info: aten.OpInfo, args: tuple[Any, ...]) -> bool:
+        """Whether this is the write-back of ``x[i] += 1``, which torch skips."""
+        return (
+            info.name == "copy"
+            and len(info.written) == 1
+            and isinstance(args[1], torch.Tensor)
+            and self._key(args[0]) == self._key(args[1])
+            and _is_same_memory(args[0], args[1])
+        )
 
     @staticmethod
     def _is_written(info: aten.OpInfo, argument: str) -> bool:
@@ -135,7 +133,7 @@ class Trace(TorchDispatchMode):
             self.label(outputs, "parameter")
         produced = tuple(self.spec(t) for t in outputs)
         self.nodes.append(
-            Node(f"{op}_{position}", op, specs, produced, attributes, phase=self.phase, module=self.module)
+            Node(f"{op}_{position}", op, specs, produced, attributes, phase=self.phase, module=self.path.current)
         )
 
     def _tag_routing(
@@ -150,74 +148,24 @@ class Trace(TorchDispatchMode):
 
     def _key(self, tensor: torch.Tensor) -> int:
         storage = tensor.untyped_storage()
-        return self._alive.setdefault(storage._cdata, storage)._cdata
-
-    def _run(self, op: Op, info: aten.OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        on_meta = any(t.device.type == "meta" for t in _tensors((args, kwargs)))
-        if on_meta and info.name == "_local_scalar_dense":
-            raise ValueError("it needs the value of a tensor (.item(), bool() or a loop over data), and only shapes are known")
-        if on_meta and info.name in data_dependent.RULES:
-            return data_dependent.RULES[info.name](self, *args, **kwargs)
-        if on_meta and info.name == "index":
-            args = (args[0], data_dependent.index_by_position(self, args[1]))
-        if on_meta and not info.written and (known := shape_rules.result(info.name, args)) is not None:
-            return known
-        try:
-            return op(*args, **kwargs)
-        except NotImplementedError as error:
-            return self._run_on_zeros(op, args, kwargs, error)
-
-    def _run_on_zeros(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], error: Exception) -> Any:
-        """Learn the result's shape of an op without a meta kernel by running it on zeros on the CPU."""
-        if sum(t.numel() * t.element_size() for t in _tensors((args, kwargs))) > _FALLBACK_LIMIT_BYTES:
-            raise ValueError(
-                f"op {op.__name__!r} cannot run without data; register a fake implementation (torch.library.register_fake)"
-            ) from error
-
-        def to(value: Any, device: str) -> Any:
-            if isinstance(value, torch.Tensor):
-                zeros = torch.zeros(value.shape, dtype=value.dtype)
-                return zeros if device == "cpu" else torch.empty_like(value, device="meta")
-            if isinstance(value, tuple | list):
-                return type(value)(to(item, device) for item in value)
-            return value
-
-        try:
-            result = op(*to(args, "cpu"), **{key: to(value, "cpu") for key, value in kwargs.items()})
-        except Exception as failure:
-            raise ValueError(
-                f"op {op.__name__!r} runs neither on shapes alone nor on zeros ({failure}); "
-                "register a fake implementation (torch.library.register_fake)"
-            ) from failure
-        return to(result, "meta")
+        key = self._alive.setdefault(storage._cdata, storage)._cdata
+        return self._same.get(key, key)
 
     def _on_one_device(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Take constants that the module made on the CPU along to ``meta`` where they meet its tensors."""
-        devices = {t.device.type for t in _tensors((args, kwargs))}
-        if len(devices) < 2:
+        if len({t.device.type for t in tensors((args, kwargs))}) < 2:
             return args, kwargs
 
-        def move(value: Any) -> Any:
-            if isinstance(value, torch.Tensor) and value.device.type != "meta":
-                moved = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="meta")
-                for known in (self._writer, self._experts):
-                    if self._key(value) in known:
-                        known[self._key(moved)] = known[self._key(value)]
-                return moved
-            if isinstance(value, tuple | list):
-                return type(value)(move(item) for item in value)
-            return value
+        def move(tensor: torch.Tensor) -> torch.Tensor:
+            if tensor.device.type == "meta":
+                return tensor
+            moved = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
+            self._same[self._key(moved)] = self._key(tensor)  # what is written to one is read from the other
+            return moved
 
-        return tuple(move(a) for a in args), {key: move(value) for key, value in kwargs.items()}
+        return convert(args, move), convert(kwargs, move)
 
 
-def _drop_last(modules: list[str]) -> None:
-    modules.pop()
-
-
-def _tensors(values: Any) -> Iterator[torch.Tensor]:
-    for value in values.values() if isinstance(values, dict) else values:
-        if isinstance(value, torch.Tensor):
-            yield value
-        elif isinstance(value, tuple | list | dict):
-            yield from _tensors(value)
+def _is_same_memory(x: torch.Tensor, y: torch.Tensor) -> bool:
+    """Whether two tensors of one storage are the same view of it, as after ``x[i] += 1``."""
+    return (x.dtype, x.shape, x.stride(), x.storage_offset()) == (y.dtype, y.shape, y.stride(), y.storage_offset())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from gnnperf.cost.registry import Cost, moved, register
-from gnnperf.graph import Node, TensorSpec
+from gnnperf.graph import ITEM_BYTES, Node
 
 # FLOPs of one element; roots, exponentials and the like count as the handful of instructions that they take.
 _TRANSCENDENTAL = 8
@@ -15,7 +15,7 @@ _ELEMENTWISE_FLOPS: dict[str, int] = {
         conj_physical copysign deg2rad div eq fix floor fmax fmin frac ge gt hardshrink heaviside isfinite isinf isnan
         isneginf isposinf ldexp le logical_and logical_not logical_or logical_xor lt masked_fill maximum minimum mul
         nan_to_num ne neg nextafter positive rad2deg reciprocal relu round sgn sign signbit sub threshold trunc where
-        hypot real imag view_as_complex conj""".split(),
+        hypot real imag complex view_as_complex conj""".split(),
         1,
     ),
     **dict.fromkeys("square leaky_relu prelu softshrink floor_divide fmod remainder lerp".split(), 2),
@@ -71,6 +71,20 @@ def grouped_product(node: Node) -> Cost:
     return moved(node, "matmul", 2 * node.outputs[0].elements * node.inputs[0].shape[-1], matrix=True)
 
 
+@register("batch_summed_matmul")
+def summed_product(node: Node) -> Cost:
+    """``2 * B * M * N * K``: the products of a batch of matrices, added up."""
+    flops = 2 * node.inputs[0].elements * node.inputs[1].shape[-1]
+    return moved(node, "matmul", flops + _bias(node, 2), matrix=True)
+
+
+@register("bilinear")
+def bilinear(node: Node) -> Cost:
+    """``x1 W x2`` for every row: each row meets the whole weight once, ``2 * rows * out * in1 * in2``."""
+    rows = node.outputs[0].elements // max(1, node.inputs[1].shape[0])
+    return moved(node, "matmul", 2 * rows * node.inputs[1].elements, matrix=True)
+
+
 @register("cdist")
 def pairwise_distance(node: Node) -> Cost:
     """Three FLOPs (difference, square, sum) for every pair and coordinate."""
@@ -110,6 +124,8 @@ def recurrent(node: Node) -> Cost:
     """Every weight matrix meets every time step of every sample; the gates add some FLOPs for each element."""
     steps = math.prod(node.inputs[0].shape[:-1])
     matrices = [t for t in node.inputs if t.kind == "parameter" and len(t.shape) == 2]
+    if not matrices:  # computed weights follow the initial states
+        matrices = [t for t in node.inputs[3 if node.op == "lstm" else 2 :] if len(t.shape) == 2]
     gates = sum(t.shape[0] for t in matrices) // 2
     layers = int(node.attributes["num_layers"]) * (2 if node.attributes["bidirectional"] else 1)  # type: ignore[arg-type]
     flops = steps * (2 * sum(t.elements for t in matrices) + 10 * gates)
@@ -129,6 +145,12 @@ def normalization(node: Node) -> Cost:
     return moved(node, "normalization", (2 if known else 7) * node.outputs[0].elements)
 
 
+@register("weight_norm")
+def weight_normalization(node: Node) -> Cost:
+    """Square, sum, divide and scale every element of the weight."""
+    return moved(node, "normalization", 4 * node.outputs[0].elements)
+
+
 @register("softmax", "log_softmax")
 def softmax(node: Node) -> Cost:
     """Maximum, difference, exponential, sum and division for every element."""
@@ -136,11 +158,25 @@ def softmax(node: Node) -> Cost:
 
 
 @register(
-    "reduce_mean", "reduce_sum", "reduce_prod", "reduce_max", "reduce_min", "reduce_all", "reduce_any", "argmax", "argmin"
+    "reduce_mean",
+    "reduce_sum",
+    "reduce_prod",
+    "reduce_max",
+    "reduce_min",
+    "reduce_all",
+    "reduce_any",
+    "argmax",
+    "argmin",
 )
 def reduction(node: Node) -> Cost:
     """One FLOP for every element that goes in."""
     return moved(node, "reduction", node.inputs[0].elements)
+
+
+@register("nll_loss", "mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "binary_cross_entropy", "soft_margin_loss")
+def loss(node: Node) -> Cost:
+    """Difference, penalty and sum for every element that goes in."""
+    return moved(node, "reduction", 3 * node.inputs[0].elements)
 
 
 @register("reduce_variance", "reduce_norm", "reduce_logsumexp", "cumsum", "cumprod", "bincount")
@@ -173,7 +209,9 @@ def interpolation(node: Node) -> Cost:
     return moved(node, "pooling", 2 * taps * node.outputs[0].elements)
 
 
-@register("copy", "cast", "concat", "pad", "roll", "flip", "pixel_shuffle", "pixel_unshuffle", "channel_shuffle", "tril")
+@register(
+    "copy", "cast", "concat", "pad", "roll", "flip", "pixel_shuffle", "pixel_unshuffle", "channel_shuffle", "tril"
+)
 def movement(node: Node) -> Cost:
     """No arithmetic."""
     return moved(node, "movement")
@@ -189,7 +227,7 @@ def production(node: Node) -> Cost:
 def gather(node: Node) -> Cost:
     """Reads only the elements that it picks, and the indices."""
     picked = sum(t.bytes for t in node.outputs)
-    indices = sum(t.bytes for t in node.inputs if not _is_float(t))
+    indices = sum(t.bytes for t in node.inputs[1:])
     return _of_weights(node, moved(node, "gather", read=picked + indices), picked)
 
 
@@ -205,12 +243,19 @@ def embedding_bag(node: Node) -> Cost:
 
 @register("scatter")
 def scatter(node: Node) -> Cost:
-    """Reads the indices and what it puts, and writes as much; a fresh result is a copy of its base as well."""
+    """Reads indices and values and writes the elements that they name; out of place, it copies its base first.
+
+    Operands are the base, the indices and, unless it is a number, the values. ``elements`` is how many elements are
+    written where the values do not say; ``accumulate`` adds to what is there.
+    """
     base, *others = node.inputs
-    puts = sum(t.bytes for t in others)
-    fresh = node.outputs[0].bytes if len(node.outputs) == 1 and node.outputs[0] != base else 0
-    values = max((t.bytes for t in others if t.dtype == base.dtype), default=puts)
-    return moved(node, "gather", read=puts + fresh, written=values + fresh)
+    elements = int(node.attributes.get("elements", others[-1].elements))  # type: ignore[arg-type]
+    accumulate = bool(node.attributes.get("accumulate", False))
+    touched = elements * ITEM_BYTES[base.dtype]
+    copied = 0 if node.attributes.get("in_place", False) else base.bytes
+    read = sum(t.bytes for t in others) + copied + accumulate * touched
+    flops = elements if accumulate else 0
+    return moved(node, "gather", flops, read=read, written=touched + copied, kernels=2 if copied else 1)
 
 
 @register("nonzero", "masked_select", "repeat_interleave", "searchsorted", "bucketize", "isin")
@@ -241,12 +286,8 @@ def _bias(node: Node, position: int) -> int:
     return node.outputs[0].elements if len(node.inputs) > position else 0
 
 
-def _is_float(tensor: TensorSpec) -> bool:
-    return "float" in tensor.dtype or "complex" in tensor.dtype
-
-
 def _only(value: object) -> int:
-    return int(value[0] if isinstance(value, list) else value)  # type: ignore[call-overload, no-any-return]
+    return int(value[0] if isinstance(value, list) else value)  # type: ignore[arg-type]
 
 
 def _of_weights(node: Node, cost: Cost, picked: float) -> Cost:

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from gnnperf.zoo.base import Request, images
+from gnnperf.zoo.base import Request
 
 DEFAULT_SEQ = 128
 DEFAULT_SAMPLES = 16_000  # one second of speech
@@ -117,29 +117,26 @@ def _is_spectrogram(config: Any) -> bool:
 
 
 def _tensor(kind: str, module: Any, sizes: dict[str, int], request: Request) -> torch.Tensor:
-    config, batch = module.config, request.batch_size
+    shape: tuple[int, ...]
     if kind in ("input_ids", "decoder_input_ids"):
         length = sizes["seq" if kind == "input_ids" else "decoder_seq"]
-        return torch.empty(batch, length, dtype=torch.int64, device="meta")
+        return torch.empty(request.batch_size, length, dtype=torch.int64, device="meta")
     if kind in ("pixel_values", "pixel_values_videos"):
-        channels, height, width = _image_shape(module, request)
-        if "frames" in sizes:
-            return torch.empty(batch, sizes["frames"], channels, height, width, device="meta")
-        return images(batch, channels, height, width)
-    if kind == "input_values":
-        if _is_spectrogram(config):
-            return torch.empty(batch, sizes["samples"], config.num_mel_bins, device="meta")
-        channels = getattr(config, "audio_channels", None)
-        inner = () if channels is None else (channels,)
-        return torch.empty(batch, *inner, sizes["samples"], device="meta")
-    if kind == "input_features":
-        parts = [config, getattr(config, "encoder_config", None)]
-        width = next((getattr(c, key) for c in parts for key in FEATURE_WIDTH_KEYS if hasattr(c, key)), 80)
-        inner = (width, sizes["frames"]) if _is_fixed_window(config) else (sizes["frames"], width)
-        return torch.empty(batch, *inner, device="meta")
-    raise ValueError(
-        f"{request.source} reads {kind!r}, for which the zoo knows no example: write a package.module:factory"
-    )
+        shape = _image_shape(module, request)
+        shape = (sizes["frames"], *shape) if "frames" in sizes else shape
+    elif kind == "input_values":
+        channels = getattr(module.config, "audio_channels", None)
+        shape = (sizes["samples"],) if channels is None else (channels, sizes["samples"])
+        shape = (*shape, module.config.num_mel_bins) if _is_spectrogram(module.config) else shape
+    elif kind == "input_features":
+        parts = [module.config, getattr(module.config, "encoder_config", None)]
+        width = next((getattr(part, key) for part in parts for key in FEATURE_WIDTH_KEYS if hasattr(part, key)), 80)
+        shape = (width, sizes["frames"]) if _is_fixed_window(module.config) else (sizes["frames"], width)
+    else:
+        raise ValueError(
+            f"{request.source} reads {kind!r}, of which the zoo has no example: use package.module:factory"
+        )
+    return torch.empty(request.batch_size, *shape, device="meta")
 
 
 def _image_config(config: Any) -> Any:

@@ -16,9 +16,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import torch
 import yaml
 
-from gnnperf.zoo.base import Request, ZooModel, import_optional, on_meta, size_errors_as_value_errors, unknown_name
+from gnnperf.zoo.base import Request, ZooModel, import_optional, on_meta, unknown_name
 from gnnperf.zoo.hf_inputs import configure, example_inputs
 from gnnperf.zoo.hf_meta import answer_on_meta
 
@@ -61,15 +62,28 @@ def build(request: Request) -> ZooModel:
         network, config = _network_and_config(transformers, request)
         configure(config, request)
         _without_cache(config)
-        with size_errors_as_value_errors(request):
-            try:
-                module = on_meta(lambda: network._from_config(config))
-            except ImportError as error:
-                reason = " ".join(str(error).split())
-                raise ValueError(f"{request.source} needs a library that is not installed: {reason}") from None
-        for name in ("transformers.masking_utils", "transformers.modeling_utils", network.__module__):
-            answer_on_meta(name)
+        module = _module(network, config, request)
+        _untie(module)
+        answer_on_meta()
         return ZooModel(request.source, module, example_inputs(module, request))
+
+
+def _module(network: Any, config: Any, request: Request) -> torch.nn.Module:
+    try:
+        return on_meta(lambda: network._from_config(config))
+    except Exception as error:  # many kinds: configs are checked in the constructors, if at all
+        reason = " ".join(str(error).split()) or type(error).__name__
+        if isinstance(error, ImportError):
+            raise ValueError(f"{request.source} needs a library that is not installed: {reason}") from None
+        size = "" if request.image_size is None else f" for image_size={request.image_size}"
+        where = f"transformers cannot build {network.__name__} from this config{size}"
+        raise ValueError(f"{request.source}: {where}: {type(error).__name__}: {reason}") from error
+
+
+def _untie(module: Any) -> None:
+    """Give T5 1.1 its output table back: its checkpoints have one of their own, its class shares the input's."""
+    if getattr(module.config, "scale_decoder_outputs", True) is False and hasattr(module, "lm_head"):
+        module.lm_head.weight = torch.nn.Parameter(torch.empty_like(module.lm_head.weight))
 
 
 @cache
@@ -91,15 +105,16 @@ def _network_and_config(transformers: Any, request: Request) -> tuple[Any, Any]:
             network = getattr(transformers, architecture)
             return network, _config(network.config_class, values)
     path = Path(request.name).expanduser()
-    path = path / "config.json" if path.is_dir() else path
-    if path.is_file():
+    path = path if path.suffix == ".json" else path / "config.json"
+    if request.name and path.is_file():
         return _from_file(transformers, path)
-    if path.suffix == ".json":
+    if request.name.endswith(".json"):
         raise ValueError(f"{request.source}: there is no file {path}")
     model_types = _auto(transformers, "configuration_auto").CONFIG_MAPPING_NAMES
-    if request.name.lower() not in model_types:
-        raise unknown_name(request.source, name, [*published(), *model_types])
-    return _from_model_type(transformers, request.name.lower(), {}, request.source)
+    for model_type in (request.name, request.name.lower()):
+        if model_type in model_types:
+            return _from_model_type(transformers, model_type, {}, request.source)
+    raise unknown_name(request.source, name, [*published(), *model_types])
 
 
 def _from_file(transformers: Any, path: Path) -> tuple[Any, Any]:
@@ -125,9 +140,9 @@ def _from_model_type(transformers: Any, model_type: str, values: dict[str, Any],
         raise ValueError(f"{source}: transformers {version} has no model_type {model_type!r}: install a newer one")
     mappings = [getattr(auto, f"MODEL_FOR_{task}_MAPPING_NAMES", {}) for task in TASKS]
     for mapping in [*mappings, auto.MODEL_MAPPING_NAMES]:
-        if model_type in mapping:
-            names = mapping[model_type]
-            network = getattr(transformers, names if isinstance(names, str) else names[0])
+        names = mapping.get(model_type, "")
+        network = getattr(transformers, names if isinstance(names, str) else names[0], None)
+        if network is not None:
             return network, _config(config_classes[model_type], values, source)
     raise ValueError(f"{source}: transformers has no network of model_type {model_type!r} that stands alone")
 
@@ -139,12 +154,9 @@ def _auto(transformers: Any, module: str) -> Any:
 def _config(config_class: Any, values: dict[str, Any], source: str = "") -> Any:
     """A config of the given values, in default precision and unquantized, which is what the capture starts from."""
     try:
-        config = config_class.from_dict(_without_precision(values))
-    except (TypeError, ValueError, AttributeError, KeyError) as error:
+        return config_class.from_dict(_without_precision(values))
+    except Exception as error:  # transformers has classes of its own for a value that does not fit
         raise ValueError(f"{source} is no valid {config_class.__name__}: {' '.join(str(error).split())}") from error
-    if values.get("tie_word_embeddings") is False:
-        config.tie_word_embeddings = False  # T5's config forgets it, though the checkpoints have two tables
-    return config
 
 
 def _without_precision(values: dict[str, Any]) -> dict[str, Any]:

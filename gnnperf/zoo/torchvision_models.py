@@ -43,6 +43,8 @@ def build(request: Request) -> ZooModel:
     frames = CLIP_FRAMES.get(name, DEFAULT_CLIP_FRAMES)
     sizes = request.sizes(frames=frames) if task == "video" else request.sizes()
     height, width = _image_size(models, name, task, request)
+    if name.startswith("mvit") and (height, sizes["frames"]) != (224, DEFAULT_CLIP_FRAMES):
+        raise ValueError(f"{request.source} takes clips of {DEFAULT_CLIP_FRAMES} frames of 224 pixels and no others")
     options = _options(name, task, height, sizes, request)
     with size_errors_as_value_errors(request):
         module = on_meta(lambda: models.get_model(name, weights=None, **options))

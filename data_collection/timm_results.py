@@ -31,6 +31,9 @@ _FILE_NAME = re.compile(
     r"-(?P<backend>[a-z0-9]+)-(?P<device>\w+?)(?P<compiled>-dynamo)?\.csv"
 )
 
+# The runs whose networks had their training-time branches folded first; their parameter counts show it.
+_FOLDED_VERSIONS = frozenset({"291"})
+
 # Every name that the results use -> (family, name in today's timm or None where it is gone).
 Names = Mapping[str, tuple[str, str | None]]
 
@@ -116,6 +119,7 @@ def _import_file(path: Path, names: Names, result: Import) -> None:
                         # The step time of the files is not always one batch; the rate is.
                         time_ms=1e3 * batch_size / rate,
                         label="forward" if prefix == "infer" else "forward, loss, backward, sgd step",
+                        reparameterized=prefix == "infer" and parsed["version"] in _FOLDED_VERSIONS,
                         parameter_count=round(1e6 * float(row["param_count"])),
                     )
                 )

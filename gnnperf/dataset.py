@@ -5,13 +5,14 @@ Graphs and their tensors are kept in a cache folder, so that the next run starts
 
 from __future__ import annotations
 
+import gc
 import gzip
 import hashlib
 import os
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -19,13 +20,15 @@ import torch
 from rich.progress import track
 from torch_geometric.data import Data
 
-from gnnperf import zoo
+from gnnperf import networks
 from gnnperf.capture import capture_owned
+from gnnperf.capture.autocast import with_bf16_autocast
 from gnnperf.features import FEATURE_VERSION, graph_data
 from gnnperf.graph import FORMAT_VERSION, ComputationGraph
+from gnnperf.networks import ZooModel
 from gnnperf.records import Record
 
-CAPTURE_VERSION = 1
+CAPTURE_VERSION = 2
 _CAPTURE_BATCH_SIZE = 4
 
 
@@ -47,7 +50,13 @@ class Network:
 
 @dataclass(frozen=True, slots=True)
 class GraphFacts:
-    """What is known of a captured network besides its tensors; ``error`` says why it could not be captured."""
+    """What is known of a captured network besides its tensors.
+
+    Attributes:
+        parameter_count: Of the network that was built.
+        structure: Equal for networks that run the same ops on the same sizes, at an equal batch.
+        error: Why it could not be captured; empty if it could.
+    """
 
     parameter_count: int = 0
     structure: str = ""
@@ -75,9 +84,18 @@ class GraphStore:
         path = self._graphs / f"{network.digest}.json.gz"
         if path.exists():
             return ComputationGraph.from_json(gzip.decompress(path.read_bytes()).decode(), str(path))
-        graph = _capture(network, _CAPTURE_BATCH_SIZE)
+        graph = self._capture(network)
         _write(path, gzip.compress(graph.to_json().encode(), compresslevel=3, mtime=0))
         return graph
+
+    def _capture(self, network: Network) -> ComputationGraph:
+        """Capture, unless a graph that is there already tells all."""
+        if network.precision == "amp_bf16":
+            return with_bf16_autocast(self._captured(replace(network, precision="amp")))
+        model = _build(network, _CAPTURE_BATCH_SIZE)
+        if network.reparameterized and not model.folded:
+            return self._captured(replace(network, reparameterized=False))
+        return _capture(network, model)
 
     def data(self, network: Network, batch_sizes: Iterable[int]) -> tuple[GraphFacts, dict[int, Data]]:
         """The tensors of ``network`` at each batch size, from the cache where they are."""
@@ -94,7 +112,7 @@ class GraphStore:
     def _fill(self, network: Network, batch_sizes: Sequence[int], content: dict) -> None:
         try:
             graph = self._captured(network)
-            facts = GraphFacts(graph.parameter_count, _at(network, graph, 1).content_hash)
+            facts = GraphFacts(graph.parameter_count, graph.content_hash)
             content["data"] |= {b: graph_data(_at(network, graph, b)).to_dict() for b in batch_sizes}
         except ValueError as error:
             facts = GraphFacts(error=str(error))
@@ -102,17 +120,17 @@ class GraphStore:
 
 
 def _at(network: Network, graph: ComputationGraph, batch_size: int) -> ComputationGraph:
-    return _capture(network, batch_size) if graph.rescale_problem(batch_size) else graph.rescale(batch_size)
+    if graph.rescale_problem(batch_size):
+        return _capture(network, _build(network, batch_size))
+    return graph.rescale(batch_size)
 
 
-def _capture(network: Network, batch_size: int) -> ComputationGraph:
-    model = zoo.build(
-        network.name,
-        batch_size=batch_size,
-        image_size=network.image_size or None,
-        mode=network.mode,
-        reparameterize=network.reparameterized,
-    )
+def _build(network: Network, batch_size: int) -> ZooModel:
+    size, folds = network.image_size or None, network.reparameterized
+    return networks.build(network.name, batch_size, size, mode=network.mode, reparameterize=folds)
+
+
+def _capture(network: Network, model: ZooModel) -> ComputationGraph:
     return capture_owned(model.module, model.example_inputs, network.mode, network.precision, network.name)
 
 
@@ -154,8 +172,8 @@ def parameter_counts_agree(reported: int, built: int) -> bool:
 def build_dataset(records: Iterable[Record], cache: str | Path, workers: int = 1) -> Dataset:
     """Capture the networks of ``records`` and join the two; what cannot be joined is counted by reason.
 
-    A record whose parameter count differs by more than 1 % from the network that was built measured another one; the
-    re-parameterized form is tried before it is left out.
+    A record whose parameter count differs by more than 1 % from the network that was built measured another one.
+    Networks with the same graph share its tensors.
 
     Args:
         records: Measurements; those that failed are left out and counted.
@@ -170,65 +188,51 @@ def build_dataset(records: Iterable[Record], cache: str | Path, workers: int = 1
         elif record.mode == "training":
             dataset.skipped["training step"] += 1
         else:
-            groups[Network(record.network, record.image_size, record.mode, record.precision)].append(record)
-    jobs = [(Path(cache), network, _demand(group)) for network, group in sorted(groups.items())]
+            groups[_network(record)].append(record)
+    jobs = [(Path(cache), network, _batch_sizes(group)) for network, group in sorted(groups.items())]
     spawn = get_context("spawn")
-    with ProcessPoolExecutor(max(1, workers), spawn, initializer=torch.set_num_threads, initargs=(1,)) as pool:
-        waiting = [pool.submit(_prepare, job) for job in jobs]
+    with ProcessPoolExecutor(max(1, workers), spawn, initializer=_start_worker) as pool:
+        waiting = [pool.submit(_prepare, *job) for job in jobs]
         for done in track(as_completed(waiting), "capturing networks", total=len(jobs)):
             done.result()
-    for folder, network, demand in track(jobs, "reading graphs"):
-        _join(GraphStore(folder), network, demand, groups[network], dataset)
+    store, positions = GraphStore(cache), {}
+    for _, network, batch_sizes in track(jobs, "reading graphs"):
+        _join(*store.data(network, batch_sizes), groups[network], positions, dataset)
     return dataset
 
 
-# Which batch sizes are wanted of a network, by reported parameter count.
-_Demand = dict[int, list[int]]
+def _network(record: Record) -> Network:
+    return Network(record.network, record.image_size, record.mode, record.precision, record.reparameterized)
 
 
-def _demand(group: list[Record]) -> _Demand:
-    demand: dict[int, set[int]] = defaultdict(set)
+def _batch_sizes(group: list[Record]) -> list[int]:
+    return sorted({record.batch_size for record in group})
+
+
+def _start_worker() -> None:
+    torch.set_num_threads(1)
+    gc.set_threshold(200_000, 50, 100)  # graphs are many small objects that stay: frequent collections find nothing
+
+
+def _prepare(folder: Path, network: Network, batch_sizes: list[int]) -> None:
+    GraphStore(folder).data(network, batch_sizes)
+
+
+def _join(
+    facts: GraphFacts,
+    data: dict[int, Data],
+    group: list[Record],
+    positions: dict[tuple[str, int], int],
+    dataset: Dataset,
+) -> None:
     for record in group:
-        demand[record.parameter_count].add(record.batch_size)
-    return {count: sorted(sizes) for count, sizes in demand.items()}
-
-
-def _prepare(job: tuple[Path, Network, _Demand]) -> None:
-    folder, network, demand = job
-    _choose(GraphStore(folder), network, demand)
-
-
-def _choose(
-    store: GraphStore, network: Network, demand: _Demand
-) -> tuple[dict[int, Network], dict[Network, tuple[GraphFacts, dict[int, Data]]], str]:
-    """For every reported parameter count the form of the network that has it, the forms' tensors, and an error."""
-    forms = (network, Network(network.name, network.image_size, network.mode, network.precision, True))
-    chosen: dict[int, Network] = {}
-    found: dict[Network, tuple[GraphFacts, dict[int, Data]]] = {}
-    error = ""
-    for form in forms:
-        missing = [count for count in demand if count not in chosen]
-        if not missing:
-            break
-        facts, _ = store.data(form, [])
-        error = error or facts.error
-        matching = [n for n in missing if not facts.error and (n == 0 or parameter_counts_agree(n, facts.parameter_count))]
-        if matching:
-            chosen |= dict.fromkeys(matching, form)
-            found[form] = store.data(form, sorted({size for count in matching for size in demand[count]}))
-    return chosen, found, error
-
-
-def _join(store: GraphStore, network: Network, demand: _Demand, group: list[Record], dataset: Dataset) -> None:
-    chosen, found, error = _choose(store, network, demand)
-    positions: dict[tuple[Network, int], int] = {}
-    for record in group:
-        form = chosen.get(record.parameter_count)
-        if form is None:
-            dataset.skipped["cannot be captured" if error else "other parameter count than the network built"] += 1
-            continue
-        facts, data = found[form]
-        if (form, record.batch_size) not in positions:
-            positions[form, record.batch_size] = len(dataset.graphs)
-            dataset.graphs.append(data[record.batch_size])
-        dataset.samples.append(Sample(record, positions[form, record.batch_size], facts.structure))
+        if facts.error:
+            dataset.skipped["cannot be captured"] += 1
+        elif record.parameter_count and not parameter_counts_agree(record.parameter_count, facts.parameter_count):
+            dataset.skipped["other parameter count than the network built"] += 1
+        else:
+            key = (facts.structure, record.batch_size)
+            if key not in positions:
+                positions[key] = len(dataset.graphs)
+                dataset.graphs.append(data[record.batch_size])
+            dataset.samples.append(Sample(record, positions[key], facts.structure))

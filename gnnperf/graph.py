@@ -5,11 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterator
+import reprlib
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import networkx as nx
 
@@ -194,6 +195,8 @@ class ComputationGraph:
                 yield f"node {node.name!r} has no op"
             if node.phase not in PHASES:
                 yield f"node {node.name!r} has the unknown phase {node.phase!r}"
+            if any(type(node.attributes.get(key, 0)) is not int for key in node.attribute_slopes):
+                yield f"node {node.name!r} scales an attribute that is no integer"
             if stray := node.attribute_slopes.keys() - node.attributes.keys():
                 yield f"node {node.name!r} scales attributes that it lacks: {', '.join(sorted(stray))}"
             for tensor in (*node.inputs, *node.outputs):
@@ -296,7 +299,7 @@ class ComputationGraph:
         """
         try:
             content = json.loads(text)
-        except (json.JSONDecodeError, RecursionError) as error:
+        except (ValueError, RecursionError) as error:
             raise ValueError(f"{str(path)!r} is not a graph saved by gnnperf: not valid JSON ({error})") from error
         if not isinstance(content, dict) or "gnnperf_graph" not in content:
             raise ValueError(f"{str(path)!r} is not a graph saved by gnnperf: the key 'gnnperf_graph' is missing")
@@ -308,7 +311,9 @@ class ComputationGraph:
         try:
             graph = _from_json(content)
             graph.validate()
-        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        except KeyError as error:
+            raise ValueError(f"{str(path)!r} is damaged: the key {error} is missing") from error
+        except (TypeError, ValueError, AttributeError, OverflowError) as error:
             raise ValueError(f"{str(path)!r} is damaged: {error}") from error
         return graph
 
@@ -329,8 +334,8 @@ def _tensor_problems(tensor: TensorSpec) -> Iterator[str]:
         yield f"unknown dtype {tensor.dtype!r}"
     if tensor.kind not in TENSOR_KINDS:
         yield f"unknown tensor kind {tensor.kind!r}"
-    if any(type(size) is not int or size < 0 for size in tensor.shape):
-        yield f"shape {list(tensor.shape)} has a size that is not a non-negative integer"
+    if any(type(size) is not int or not 0 <= size < 1 << 63 for size in tensor.shape):
+        yield f"shape {list(tensor.shape)} has a size that is not a non-negative 64-bit integer"
     if any(not 0 <= dim < len(tensor.shape) for dim in tensor.broadcast):
         yield f"broadcast dimensions {list(tensor.broadcast)} lie outside of shape {list(tensor.shape)}"
     if tensor.batch_slope and len(tensor.batch_slope) != len(tensor.shape):
@@ -348,19 +353,54 @@ def _plain(value: Any) -> Any:
 
 
 def _from_json(content: dict[str, Any]) -> ComputationGraph:
-    nodes = tuple(
-        Node(**{**node, "inputs": _read_tensors(node["inputs"]), "outputs": _read_tensors(node["outputs"])})
-        for node in content["nodes"]
-    )
-    edges = tuple(Edge(e["source"], e["target"], _read_tensors([e["tensor"]])[0]) for e in content["edges"])
-    read = {"nodes": nodes, "edges": edges, "warnings": tuple(content["warnings"])}
-    read |= {key: _read_tensors(content[key]) for key in ("inputs", "outputs")}
-    return ComputationGraph(**{**content, **read})
+    read: dict[str, Any] = {key: _read_tensors(content[key]) for key in ("inputs", "outputs")}
+    read["nodes"] = tuple(_read_node(node) for node in content["nodes"])
+    read["edges"] = tuple(_typed(Edge(**{**e, "tensor": _read_tensors([e["tensor"]])[0]})) for e in content["edges"])
+    read["warnings"] = tuple(content["warnings"])
+    return _typed(ComputationGraph(**{**content, **read}))
+
+
+def _read_node(node: dict[str, Any]) -> Node:
+    return _typed(Node(**{**node, "inputs": _read_tensors(node["inputs"]), "outputs": _read_tensors(node["outputs"])}))
 
 
 def _read_tensors(tensors: list[dict[str, Any]]) -> tuple[TensorSpec, ...]:
-    return tuple(TensorSpec(**{key: _tuple(item) for key, item in tensor.items()}) for tensor in tensors)
+    return tuple(_typed(TensorSpec(**{key: _tuple(item) for key, item in tensor.items()})) for tensor in tensors)
 
 
 def _tuple(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
+
+
+def _is_integer(value: Any) -> bool:
+    return type(value) is int
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) in (int, float) and math.isfinite(value)
+
+
+def _is_attribute(value: Any) -> bool:
+    return isinstance(value, bool | str) or _is_number(value) or (type(value) is list and all(map(_is_integer, value)))
+
+
+# What a file may hold in a field of the given type; the other types are built by the reader itself.
+_CHECKS: dict[str, Callable[[Any], bool]] = {
+    "str": lambda value: type(value) is str,
+    "int": _is_integer,
+    "tuple[int, ...]": lambda value: type(value) is tuple and all(map(_is_integer, value)),
+    "tuple[float, ...]": lambda value: type(value) is tuple and all(map(_is_number, value)),
+    "tuple[str, ...]": lambda value: all(type(item) is str for item in value),
+    "dict[str, float]": lambda value: type(value) is dict and all(map(_is_number, value.values())),
+    "dict[str, Attribute]": lambda value: type(value) is dict and all(map(_is_attribute, value.values())),
+}
+_Read = TypeVar("_Read", TensorSpec, Node, Edge, ComputationGraph)
+
+
+def _typed(value: _Read) -> _Read:
+    """``value`` itself, if its fields are of their types."""
+    for item in fields(value):
+        check = _CHECKS.get(str(item.type))
+        if check is not None and not check(getattr(value, item.name)):
+            raise ValueError(f"{item.name} is {reprlib.repr(getattr(value, item.name))}, not {item.type}")
+    return value

@@ -98,20 +98,20 @@ class Times:
 class OpConv(MessagePassing):
     r"""One round of messages along tensors, in both directions.
 
-    .. math:: h_v' = h_v + W \, [h_v, \sum_{u \to v} \phi(h_u, e_{uv}), \max_{u \to v} \phi(h_u, e_{uv})]
+    .. math:: h_v' = h_v + W \, [h_v, \sum_{u \to v} \phi(h_u, e_{uv}), \sum_{v \to w} \psi(h_w, e_{vw})]
 
-    with another :math:`\phi` from writers to readers than from readers to writers.
+    with :math:`\phi` for messages from writers to readers and :math:`\psi` for those from readers to writers.
 
     Shapes: states (C, width), edges (2, E), edge features (E, edge features), direction (E,).
     """
 
     def __init__(self, width: int, edge_features: int, dropout: float) -> None:
-        super().__init__(aggr=["sum", "max"])
+        super().__init__(aggr="sum")
         self.norm = nn.LayerNorm(width)
         self.source = nn.Linear(width, 2 * width)
         self.edge = nn.Linear(edge_features, 2 * width)
         self.combine = nn.Sequential(
-            nn.Linear(5 * width, width), nn.GELU(), nn.Dropout(dropout), nn.Linear(width, width)
+            nn.Linear(3 * width, width), nn.GELU(), nn.Dropout(dropout), nn.Linear(width, width)
         )
 
     def forward(self, states: Tensor, edge_index: Tensor, edge_attr: Tensor, edge_reversed: Tensor) -> Tensor:
@@ -209,16 +209,17 @@ def _expand(data: Data, rows: Rows) -> tuple[Tensor, Tensor]:
 
 def _rooflines(data: Data, rows: Rows, row: Tensor, node: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Roofline in ms, ``PAIR_FEATURES`` features and kernel count of every node class on every row, (M, ...)."""
-    cost = data.cost[node, rows.decomposed[row].long()]
+    cost = data.cost.float()[node, rows.decomposed[row].long()]
+    rates = rows.rates.float()
     precisions = (rows.rates.shape[1] - 4) // 2
-    rate = rows.rates[row, data.precision[node] + precisions * data.matrix[node]]
-    bandwidth, launch_ms, units, cache = rows.rates[row, -4:].unbind(dim=-1)
+    rate = rates[row, data.precision[node] + precisions * data.matrix[node]]
+    bandwidth, launch_ms, units, cache = rates[row, -4:].unbind(dim=-1)
     flops, bytes_read, bytes_written, kernels = cost.unbind(dim=-1)
     compute_ms = 1e3 * flops / rate
     memory_ms = 1e3 * (bytes_read + bytes_written) / bandwidth
     launches_ms = kernels * launch_ms
     roofline_ms = torch.maximum(compute_ms, memory_ms) + launches_ms
-    tiles, elements, input_bytes, output_bytes, parameter_bytes = data.sizes[node].double().unbind(dim=-1)
+    tiles, elements, input_bytes, output_bytes, parameter_bytes = data.sizes[node].unbind(dim=-1)
     waves = tiles / units
     pair = [
         (compute_ms + _TINY_MS).log() / 5,
@@ -236,4 +237,4 @@ def _rooflines(data: Data, rows: Rows, row: Tensor, node: Tensor) -> tuple[Tenso
         ((parameter_bytes + 1) / cache).log() / 5,
         kernels / 6,
     ]
-    return roofline_ms.float(), torch.stack(pair, dim=-1).float(), kernels.float()
+    return roofline_ms, torch.stack(pair, dim=-1), kernels

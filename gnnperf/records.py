@@ -38,6 +38,7 @@ class Record:
         image_size: Pixels of a side; 0 where there are no images.
         time_ms: Milliseconds of one step.
         label: What the time contains, such as ``forward``.
+        reparameterized: Whether training-time branches were folded first, where the network has any.
         parameter_count: Parameters of the network as the source reports them (rounded, maybe); 0 if it does not.
         status: One of ``STATUSES``; ``time_ms`` is NaN unless it is ``ok``.
     """
@@ -58,6 +59,7 @@ class Record:
     image_size: int
     time_ms: float
     label: str
+    reparameterized: bool = False
     parameter_count: int = 0
     status: str = "ok"
 

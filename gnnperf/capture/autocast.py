@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import torch
 
 from gnnperf.capture.interception import Op, register
+from gnnperf.graph import ComputationGraph, TensorSpec
 
 _DEVICE = "cuda"
 
@@ -120,3 +122,21 @@ class Autocast:
 
 def _tensors(args: tuple[Any, ...]) -> list[torch.Tensor]:
     return [a for a in args if isinstance(a, torch.Tensor)]
+
+
+def with_bf16_autocast(graph: ComputationGraph) -> ComputationGraph:
+    """The graph of an ``amp`` capture as it would be in ``amp_bf16``: CUDA's rules are the same for both.
+
+    Raises:
+        ValueError: If the graph's precision is another.
+    """
+    if graph.precision != "amp":
+        raise ValueError(f"only an amp graph can be turned into amp_bf16, not one in {graph.precision}")
+    nodes = tuple(replace(n, inputs=_in_bf16(n.inputs), outputs=_in_bf16(n.outputs)) for n in graph.nodes)
+    edges = tuple(replace(e, tensor=_in_bf16((e.tensor,))[0]) for e in graph.edges)
+    ends = {"inputs": _in_bf16(graph.inputs), "outputs": _in_bf16(graph.outputs)}
+    return replace(graph, nodes=nodes, edges=edges, precision="amp_bf16", **ends)
+
+
+def _in_bf16(tensors: tuple[TensorSpec, ...]) -> tuple[TensorSpec, ...]:
+    return tuple(replace(t, dtype="bfloat16") if t.dtype == "float16" else t for t in tensors)

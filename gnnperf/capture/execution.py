@@ -44,7 +44,8 @@ def _run_on_zeros(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], error: 
     """Learn the result's shape of an op without a meta kernel by running it on zeros on the CPU."""
     if sum(t.numel() * t.element_size() for t in tensors((args, kwargs))) > _FALLBACK_LIMIT_BYTES:
         raise ValueError(
-            f"op {op._schema.name!r} cannot run without data; register a fake implementation (torch.library.register_fake)"
+            f"op {op._schema.name!r} cannot run without data; register a fake implementation "
+            "(torch.library.register_fake)"
         ) from error
     zeros = convert((args, kwargs), lambda t: torch.zeros(t.shape, dtype=t.dtype))
     try:

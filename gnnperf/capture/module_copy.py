@@ -54,9 +54,17 @@ def meta_inputs(inputs: Any, batch_size: int, scaled_batch_size: int, float_dtyp
         if shape and shape[0] == batch_size:
             shape[0] = scaled_batch_size
         dtype = float_dtype if float_dtype is not None and leaf.is_floating_point() else leaf.dtype
-        dense = leaf.is_contiguous() or shape != list(leaf.shape)
-        if dense:
-            return torch.empty(shape, dtype=dtype, device="meta")
-        return torch.empty_strided(shape, leaf.stride(), dtype=dtype, device="meta")
+        if _strides_hold(leaf, shape):
+            return torch.empty_strided(shape, leaf.stride(), dtype=dtype, device="meta")
+        return torch.empty(shape, dtype=dtype, device="meta")
 
     return tree_map(convert, inputs)
+
+
+def _strides_hold(tensor: torch.Tensor, shape: list[int]) -> bool:
+    """Whether ``tensor`` can take another leading size with its strides: samples lie apart or repeat one memory."""
+    if tensor.is_contiguous():
+        return False
+    inner = zip(tensor.shape[1:], tensor.stride()[1:], strict=True)
+    span = 1 + sum((size - 1) * stride for size, stride in inner)
+    return shape == list(tensor.shape) or tensor.stride(0) == 0 or tensor.stride(0) >= span

@@ -53,7 +53,9 @@ def state(module: nn.Module) -> list[object]:
 
 def tensors(module: nn.Module) -> dict[str, tuple[object, ...]]:
     everything = {**dict(module.named_parameters()), **dict(module.named_buffers())}
-    return {k: (id(t), t._version, t.clone(), None if t.grad is None else t.grad.clone()) for k, t in everything.items()}
+    return {
+        k: (id(t), t._version, t.clone(), None if t.grad is None else t.grad.clone()) for k, t in everything.items()
+    }
 
 
 @pytest.mark.parametrize("name", NETWORKS)
@@ -79,7 +81,9 @@ def test_the_module_stays_as_it_was_found(name: str, precision: str) -> None:
     for key, (identity, version, value, grad) in before_tensors.items():
         assert after[key][:2] == (identity, version), key
         assert torch.equal(after[key][2], value) and (grad is None or torch.equal(after[key][3], grad)), key
-    assert torch.equal(drawn[0], torch.rand(3)) and (drawn[1] == np.random.rand(3)).all() and drawn[2] == random.random()
+    assert (
+        torch.equal(drawn[0], torch.rand(3)) and (drawn[1] == np.random.rand(3)).all() and drawn[2] == random.random()
+    )
     assert not torch.is_autocast_enabled("cuda") and torch.is_grad_enabled()
     for old, new in zip(nn.ParameterList(_leaves(given)), nn.ParameterList(_leaves(inputs)), strict=True):
         assert torch.equal(old, new)
@@ -97,7 +101,9 @@ def test_modules_that_draw_random_numbers_leave_the_random_state() -> None:
     capture(Wrapped(draw), torch.ones(2))
     drawn = torch.rand(3), np.random.rand(3), random.random()
     torch.manual_seed(3), np.random.seed(4), random.seed(5)
-    assert torch.equal(drawn[0], torch.rand(3)) and (drawn[1] == np.random.rand(3)).all() and drawn[2] == random.random()
+    assert (
+        torch.equal(drawn[0], torch.rand(3)) and (drawn[1] == np.random.rand(3)).all() and drawn[2] == random.random()
+    )
 
 
 def test_inference_means_eval_mode_without_gradients() -> None:

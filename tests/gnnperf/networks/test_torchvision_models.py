@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from gnnperf import zoo
+from gnnperf import networks
 
 pytest.importorskip("torchvision")
 
@@ -23,7 +23,7 @@ pytest.importorskip("torchvision")
     ],
 )
 def test_published_size_and_input(name: str, parameters: int, shape: tuple[int, ...]) -> None:
-    model = zoo.build(f"torchvision:{name}", batch_size=2)
+    model = networks.build(f"torchvision:{name}", batch_size=2)
     (images,) = model.example_inputs
     assert images.shape == shape and images.is_meta
     assert sum(p.numel() for p in model.module.parameters()) == parameters
@@ -33,25 +33,25 @@ def test_published_size_and_input(name: str, parameters: int, shape: tuple[int, 
 
 
 def test_sizes_that_were_asked_for() -> None:
-    vit = zoo.build("torchvision:vit_b_16", image_size=384)
+    vit = networks.build("torchvision:vit_b_16", image_size=384)
     assert vit.module(*vit.example_inputs).shape == (1, 1000)
-    clip = zoo.build("torchvision:r3d_18", image_size=64, dims={"frames": 8})
+    clip = networks.build("torchvision:r3d_18", image_size=64, dims={"frames": 8})
     assert clip.example_inputs[0].shape == (1, 3, 8, 64, 64)  # type: ignore[index]
-    first, second = zoo.build("torchvision:raft_small", image_size=128, batch_size=2).example_inputs
+    first, second = networks.build("torchvision:raft_small", image_size=128, batch_size=2).example_inputs
     assert first.shape == second.shape == (2, 3, 128, 128)
 
 
 def test_auxiliary_heads_run_in_training_only() -> None:
-    trained = zoo.build("torchvision:googlenet", batch_size=2, mode="training")
+    trained = networks.build("torchvision:googlenet", batch_size=2, mode="training")
     assert trained.module.training and len(trained.module(*trained.example_inputs)) == 3
-    plain = zoo.build("torchvision:googlenet")
+    plain = networks.build("torchvision:googlenet")
     assert plain.module(*plain.example_inputs).shape == (1, 1000)
 
 
 def test_detection_takes_a_list_of_images_and_targets_in_training() -> None:
-    (pictures,) = zoo.build("torchvision:ssd300_vgg16", batch_size=2).example_inputs
+    (pictures,) = networks.build("torchvision:ssd300_vgg16", batch_size=2).example_inputs
     assert [p.shape for p in pictures] == [(3, 300, 300)] * 2
-    pictures, targets = zoo.build("torchvision:maskrcnn_resnet50_fpn", batch_size=2, mode="training").example_inputs
+    pictures, targets = networks.build("torchvision:maskrcnn_resnet50_fpn", batch_size=2, mode="training").example_inputs
     assert len(pictures) == len(targets) == 2
     assert {k: tuple(v.shape) for k, v in targets[0].items()} == {
         "boxes": (1, 4),
@@ -62,10 +62,10 @@ def test_detection_takes_a_list_of_images_and_targets_in_training() -> None:
 
 def test_errors_are_one_line_with_a_remedy() -> None:
     with pytest.raises(ValueError, match=r"torchvision:resnet19 is unknown: did you mean .*torchvision:resnet18"):
-        zoo.build("torchvision:resnet19")
+        networks.build("torchvision:resnet19")
     with pytest.raises(ValueError, match="takes frames"):
-        zoo.build("torchvision:r3d_18", dims={"seq": 8})
+        networks.build("torchvision:r3d_18", dims={"seq": 8})
     with pytest.raises(ValueError, match="vit_b_16 cannot be built for image_size=100"):
-        zoo.build("torchvision:vit_b_16", image_size=100)
+        networks.build("torchvision:vit_b_16", image_size=100)
     with pytest.raises(ValueError, match="clips of 16 frames of 224 pixels and no others"):
-        zoo.build("torchvision:mvit_v2_s", image_size=112)
+        networks.build("torchvision:mvit_v2_s", image_size=112)

@@ -4,8 +4,8 @@ import sys
 import pytest
 import torch
 
-from gnnperf import zoo
-from gnnperf.zoo import base
+from gnnperf import networks
+from gnnperf.networks import base
 
 
 @pytest.mark.parametrize(
@@ -21,27 +21,27 @@ from gnnperf.zoo import base
     ],
 )
 def test_zoo_names_are_told_from_files_and_factories(source: str, expected: bool) -> None:
-    assert zoo.is_zoo_name(source) is expected
+    assert networks.is_zoo_name(source) is expected
 
 
-@pytest.mark.parametrize("prefix", zoo.PREFIXES)
+@pytest.mark.parametrize("prefix", networks.PREFIXES)
 @pytest.mark.parametrize("batch_size", [0, -1, 2.0, True, "8", None])
 def test_batch_size_must_be_a_positive_whole_number(prefix: str, batch_size: object) -> None:
     with pytest.raises(ValueError, match="batch_size must be a whole number of at least 1"):
-        zoo.build(f"{prefix}:anything", batch_size=batch_size)  # type: ignore[arg-type]
+        networks.build(f"{prefix}:anything", batch_size=batch_size)  # type: ignore[arg-type]
 
 
 def test_other_arguments_are_checked_before_anything_is_imported() -> None:
     with pytest.raises(ValueError, match="image_size must be a whole number"):
-        zoo.build("timm:resnet50", image_size=0)
+        networks.build("timm:resnet50", image_size=0)
     with pytest.raises(ValueError, match="dimension 'seq' must be a whole number"):
-        zoo.build("hf:gpt2", dims={"seq": -3})
+        networks.build("hf:gpt2", dims={"seq": -3})
     with pytest.raises(ValueError, match="mode must be one of inference, training"):
-        zoo.build("hf:gpt2", mode="serving")
+        networks.build("hf:gpt2", mode="serving")
     with pytest.raises(ValueError, match="leave it out"):
-        zoo.build("timm:repvgg_a2", mode="training", reparameterize=True)
+        networks.build("timm:repvgg_a2", mode="training", reparameterize=True)
     with pytest.raises(ValueError, match="timm:NAME, torchvision:NAME, hf:NAME"):
-        zoo.build("resnet50")
+        networks.build("resnet50")
 
 
 @pytest.mark.parametrize(
@@ -52,11 +52,11 @@ def test_a_missing_library_is_named_with_the_remedy(prefix: str, library: str, m
         monkeypatch.delitem(sys.modules, module)
     monkeypatch.setitem(sys.modules, library, None)
     with pytest.raises(ValueError, match=rf"`{prefix}:` networks need {library}: pip install 'gnnperf\[zoo\]'"):
-        zoo.build(f"{prefix}:resnet50")
+        networks.build(f"{prefix}:resnet50")
 
 
 def test_asking_for_a_name_imports_no_library() -> None:
-    code = "import sys; from gnnperf import zoo; zoo.is_zoo_name('timm:x'); print('transformers' in sys.modules)"
+    code = "import sys; from gnnperf import networks; networks.is_zoo_name('timm:x'); print('transformers' in sys.modules)"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout == "False\n"
 

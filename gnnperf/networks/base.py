@@ -26,11 +26,13 @@ class ZooModel:
         name: The name that was asked for, with its prefix.
         module: The network, set to train or eval as the request's mode says.
         example_inputs: The forward's positional arguments (a tuple) or keyword arguments (a dict).
+        folded: Whether training-time branches were there to fold, and were folded.
     """
 
     name: str
     module: torch.nn.Module
     example_inputs: tuple[Any, ...] | dict[str, Any]
+    folded: bool = False
 
 
 @dataclass(frozen=True)

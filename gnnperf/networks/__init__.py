@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import importlib
 
-from gnnperf.zoo.base import Request, ZooModel
+from gnnperf.networks.base import Request, ZooModel
 
 __all__ = ["PREFIXES", "ZooModel", "build", "is_zoo_name"]
 
 # Each builder module has ``build(request: Request) -> ZooModel`` and is imported when its prefix is first used.
 PREFIXES: dict[str, str] = {
-    "timm": "gnnperf.zoo.timm_models",
-    "torchvision": "gnnperf.zoo.torchvision_models",
-    "hf": "gnnperf.zoo.hf_models",
+    "timm": "gnnperf.networks.timm_models",
+    "torchvision": "gnnperf.networks.torchvision_models",
+    "hf": "gnnperf.networks.hf_models",
 }
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from gnnperf import zoo
+from gnnperf import networks
 
 pytest.importorskip("transformers")
 
@@ -46,35 +46,35 @@ PUBLISHED = {
 }
 
 
-def _run(model: zoo.ZooModel) -> Any:
+def _run(model: networks.ZooModel) -> Any:
     assert isinstance(model.example_inputs, dict)
     with torch.no_grad():
         return model.module(**model.example_inputs)
 
 
-def _shapes(model: zoo.ZooModel) -> dict[str, tuple[int, ...]]:
+def _shapes(model: networks.ZooModel) -> dict[str, tuple[int, ...]]:
     assert isinstance(model.example_inputs, dict)
     return {name: tuple(tensor.shape) for name, tensor in model.example_inputs.items()}
 
 
 @pytest.mark.parametrize(("name", "parameters"), PUBLISHED.items())
 def test_published_size(name: str, parameters: int) -> None:
-    module = zoo.build(f"hf:{name}").module
+    module = networks.build(f"hf:{name}").module
     assert sum(p.numel() for p in module.parameters()) == parameters
     assert all(t.is_meta for t in (*module.parameters(), *module.buffers()))
     assert {p.dtype for p in module.parameters()} == {torch.float32}
 
 
 def test_a_large_network_is_built_in_no_time() -> None:
-    zoo.build("hf:llama-7b")
+    networks.build("hf:llama-7b")
     start = time.perf_counter()
-    zoo.build("hf:llama-7b")
+    networks.build("hf:llama-7b")
     assert time.perf_counter() - start < 2
 
 
 @pytest.mark.parametrize("name", ["llama-2-7b", "Llama-2-7B", "meta-llama/Llama-2-7b-hf", "meta-llama/Llama-2-7b"])
 def test_spellings_of_one_checkpoint(name: str) -> None:
-    assert type(zoo.build(f"hf:{name}").module).__name__ == "LlamaForCausalLM"
+    assert type(networks.build(f"hf:{name}").module).__name__ == "LlamaForCausalLM"
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_spellings_of_one_checkpoint(name: str) -> None:
     [("gpt2", 50_257), ("bert-base-uncased", 30_522), ("qwen2-0.5b", 151_936), ("opt-125m", 50_272)],
 )
 def test_language_models_predict_every_token_without_a_cache(name: str, vocabulary: int) -> None:
-    model = zoo.build(f"hf:{name}", batch_size=2, dims={"seq": 16})
+    model = networks.build(f"hf:{name}", batch_size=2, dims={"seq": 16})
     assert _shapes(model) == {"input_ids": (2, 16)}
     output = _run(model)
     assert output.logits.shape == (2, 16, vocabulary)
@@ -90,43 +90,43 @@ def test_language_models_predict_every_token_without_a_cache(name: str, vocabula
 
 
 def test_encoder_decoder_has_two_lengths() -> None:
-    model = zoo.build("hf:t5-small", batch_size=2, dims={"seq": 16})
+    model = networks.build("hf:t5-small", batch_size=2, dims={"seq": 16})
     assert _shapes(model) == {"input_ids": (2, 16), "decoder_input_ids": (2, 16)}
-    model = zoo.build("hf:t5-small", dims={"seq": 16, "decoder_seq": 4})
+    model = networks.build("hf:t5-small", dims={"seq": 16, "decoder_seq": 4})
     assert _run(model).logits.shape == (1, 4, 32_128)
-    speech = zoo.build("hf:whisper-tiny", dims={"decoder_seq": 4})
+    speech = networks.build("hf:whisper-tiny", dims={"decoder_seq": 4})
     assert _shapes(speech) == {"input_features": (1, 80, 3000), "decoder_input_ids": (1, 4)}
     assert _run(speech).logits.shape == (1, 4, 51_865)
 
 
 def test_images_and_image_text_pairs() -> None:
-    assert _run(zoo.build("hf:vit-base-patch16-224", batch_size=2)).logits.shape == (2, 1000)
-    large = zoo.build("hf:vit-base-patch16-224", image_size=384)
+    assert _run(networks.build("hf:vit-base-patch16-224", batch_size=2)).logits.shape == (2, 1000)
+    large = networks.build("hf:vit-base-patch16-224", image_size=384)
     assert _shapes(large) == {"pixel_values": (1, 3, 384, 384)}
     assert _run(large).logits.shape == (1, 1000)
-    pairs = zoo.build("hf:clip-vit-base-patch32", batch_size=2)
+    pairs = networks.build("hf:clip-vit-base-patch32", batch_size=2)
     assert _shapes(pairs) == {"input_ids": (2, 77), "pixel_values": (2, 3, 224, 224)}
     assert _run(pairs).logits_per_image.shape == (2, 2)
 
 
 @pytest.mark.parametrize("name", ["mixtral", "switch-base-8", "gpt_oss"])
 def test_mixtures_of_experts_run_without_data(name: str) -> None:
-    model = zoo.build(f"hf:{name}", batch_size=2, dims={"seq": 9})
+    model = networks.build(f"hf:{name}", batch_size=2, dims={"seq": 9})
     assert _run(model).logits.shape[:2] == (2, 9)
 
 
 @pytest.mark.parametrize("name", ["gpt2", "bert-base-uncased", "t5-small", "vit-base-patch16-224"])
 def test_training_gets_labels_and_the_output_a_loss(name: str) -> None:
-    model = zoo.build(f"hf:{name}", batch_size=2, mode="training")
+    model = networks.build(f"hf:{name}", batch_size=2, mode="training")
     assert isinstance(model.example_inputs, dict)
     output = model.module(**model.example_inputs)
     assert model.module.training and output.loss.shape == () and output.loss.requires_grad
 
 
 def test_a_model_type_stands_for_its_default_config() -> None:
-    assert type(zoo.build("hf:bert").module).__name__ == "BertForMaskedLM"
-    assert type(zoo.build("hf:opt").module).__name__ == "OPTForCausalLM"
-    assert type(zoo.build("hf:marian").module).__name__ == "MarianMTModel"
+    assert type(networks.build("hf:bert").module).__name__ == "BertForMaskedLM"
+    assert type(networks.build("hf:opt").module).__name__ == "OPTForCausalLM"
+    assert type(networks.build("hf:marian").module).__name__ == "MarianMTModel"
 
 
 def test_a_config_file(tmp_path: Path) -> None:
@@ -143,24 +143,24 @@ def test_a_config_file(tmp_path: Path) -> None:
     file = tmp_path / "config.json"
     file.write_text(json.dumps(values))
     for name in (file, tmp_path):
-        module = zoo.build(f"hf:{name}").module
+        module = networks.build(f"hf:{name}").module
         # Two tables, two layers of four square projections, three of the feed-forward and two norms, and the last norm.
         assert sum(p.numel() for p in module.parameters()) == 2 * 1600 + 2 * (4 * 256 + 3 * 512 + 2 * 16) + 16
         assert {p.dtype for p in module.parameters()} == {torch.float32}
     file.write_text("{}")
     with pytest.raises(ValueError, match="it has no model_type"):
-        zoo.build(f"hf:{file}")
+        networks.build(f"hf:{file}")
     file.write_text('{"model_type": "nothing"}')
     with pytest.raises(ValueError, match="has no model_type 'nothing': install a newer one"):
-        zoo.build(f"hf:{file}")
+        networks.build(f"hf:{file}")
     with pytest.raises(ValueError, match="there is no file"):
-        zoo.build(f"hf:{tmp_path / 'other.json'}")
+        networks.build(f"hf:{tmp_path / 'other.json'}")
 
 
 def test_tensors_with_data_still_get_transformers_own_answers() -> None:
     from transformers import masking_utils
 
-    zoo.build("hf:gpt2")
+    networks.build("hf:gpt2")
     packed = torch.tensor([[0, 1, 2, 0, 1]])
     indices = masking_utils.find_packed_sequence_indices(packed)
     assert indices.tolist() == [[0, 0, 0, 1, 1]]
@@ -169,11 +169,11 @@ def test_tensors_with_data_still_get_transformers_own_answers() -> None:
 
 def test_errors_are_one_line_with_a_remedy() -> None:
     with pytest.raises(ValueError, match=r"hf:bert-base-uncase is unknown: did you mean .*hf:bert-base-uncased"):
-        zoo.build("hf:bert-base-uncase")
+        networks.build("hf:bert-base-uncase")
     with pytest.raises(ValueError, match="reads input_ids, no images: leave image_size out"):
-        zoo.build("hf:gpt2", image_size=224)
+        networks.build("hf:gpt2", image_size=224)
     with pytest.raises(ValueError, match="has no dimension 'length': it takes seq"):
-        zoo.build("hf:gpt2", dims={"length": 3})
+        networks.build("hf:gpt2", dims={"length": 3})
     with pytest.raises(ValueError, match="has positions for 1024 tokens, not for 1025: ask for fewer"):
-        zoo.build("hf:gpt2", dims={"seq": 1025})
-    assert _shapes(zoo.build("hf:llama-7b", dims={"seq": 4096})) == {"input_ids": (1, 4096)}
+        networks.build("hf:gpt2", dims={"seq": 1025})
+    assert _shapes(networks.build("hf:llama-7b", dims={"seq": 4096})) == {"input_ids": (1, 4096)}

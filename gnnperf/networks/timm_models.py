@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from gnnperf.zoo.base import (
+from gnnperf.networks.base import (
     Request,
     ZooModel,
     images,
@@ -34,9 +34,10 @@ def build(request: Request) -> ZooModel:
     if request.image_size is not None:
         height = width = request.image_size
     with size_errors_as_value_errors(request):
-        create = _reparameterized if request.reparameterize else _create
-        module = on_meta(lambda: create(timm, name, asked_size))
-    return ZooModel(request.source, module, (images(request.batch_size, channels, height, width),))
+        plain = on_meta(lambda: _create(timm, name, asked_size))
+        module = on_meta(lambda: _reparameterized(plain)) if request.reparameterize else plain
+    inputs = (images(request.batch_size, channels, height, width),)
+    return ZooModel(request.source, module, inputs, folded=_parameter_count(module) != _parameter_count(plain))
 
 
 def _known_name(timm: Any, request: Request) -> str:
@@ -66,8 +67,12 @@ def _create(timm: Any, name: str, image_size: int | None) -> torch.nn.Module:
     return timm.create_model(name, pretrained=False)
 
 
-def _reparameterized(timm: Any, name: str, image_size: int | None) -> torch.nn.Module:
+def _reparameterized(module: torch.nn.Module) -> torch.nn.Module:
     """The network with its training-time branches folded, as timm's benchmarks of 2025 ran it."""
     reparameterize = import_optional("timm.utils", "timm").reparameterize_model
     with torch.no_grad():
-        return reparameterize(_create(timm, name, image_size).eval())
+        return reparameterize(module.eval())
+
+
+def _parameter_count(module: torch.nn.Module) -> int:
+    return sum(parameter.numel() for parameter in module.parameters())

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from gnnperf.zoo.base import (
+from gnnperf.networks.base import (
     Request,
     ZooModel,
     images,

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from gnnperf.zoo.base import Request
+from gnnperf.networks.base import Request
 
 DEFAULT_SEQ = 128
 DEFAULT_SAMPLES = 16_000  # one second of speech

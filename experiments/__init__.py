@@ -1,0 +1,1 @@
+"""Hydra mains that train and judge the model, and the tables that they print."""

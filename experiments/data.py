@@ -1,0 +1,64 @@
+"""The data set and the split that a configuration asks for."""
+
+from __future__ import annotations
+
+import fnmatch
+from pathlib import Path
+
+from omegaconf import DictConfig
+
+from data_collection.timm_results import import_timm, lines, names_from_file, names_from_timm
+from gnnperf.dataset import Dataset, Sample, build_dataset
+from gnnperf.splits import FamilySplit, Split, split_all, split_by_family
+
+
+def load_dataset(config: DictConfig) -> Dataset:
+    """Import and capture what the group ``data`` describes, and print what was left out.
+
+    Raises:
+        ValueError: If no folder of measurements is named, or it has none that are wanted.
+    """
+    if config.clone is None:
+        raise ValueError(
+            "no measurements: give data.clone=FOLDER, or set GNNPERF_TIMM_RESULTS, to a clone of "
+            "https://github.com/huggingface/pytorch-image-models"
+        )
+    names = names_from_timm() if config.names is None else names_from_file(config.names)
+    imported = import_timm(config.clone, names)
+    wanted = imported.records
+    if config.networks is not None:
+        wanted = [record for record in wanted if fnmatch.fnmatch(record.network, config.networks)]
+    if not wanted:
+        raise ValueError(f"no measured network matches data.networks={config.networks}: give another pattern")
+    dataset = build_dataset(wanted, Path(config.cache), config.workers)
+    dataset.skipped.update(imported.skipped)
+    if others := len(imported.records) - len(wanted):
+        dataset.skipped[f"not asked for by {config.networks}"] = others
+    print(f"{len(dataset.samples)} measurements of {len(dataset.graphs)} graphs")
+    print(*lines(dataset.skipped), sep="\n", flush=True)
+    return dataset
+
+
+def make_split(config: DictConfig, samples: list[Sample]) -> Split:
+    """Split as the group ``split`` says, and print the sizes.
+
+    Raises:
+        ValueError: If the kind of split is unknown or nothing is left to train on.
+    """
+    if config.kind == "all":
+        split = split_all(samples, set(config.validation))
+    elif config.kind == "families":
+        split = split_by_family(samples, FamilySplit(frozenset(config.validation), frozenset(config.test)))
+    else:
+        raise ValueError(f"split.kind is {config.kind!r}: write families or all")
+    if not split.train:
+        raise ValueError("the split leaves nothing to train on: hold out fewer families, or import more networks")
+    absent = sorted({*config.validation, *config.get("test", ())} - {s.record.family for s in samples})
+    if absent:
+        print(f"no measurements of the families {', '.join(absent)}")
+    print(
+        f"split {split.fingerprint}: {len(split.train)} rows to train on, {len(split.validation)} of validation, "
+        f"{len(split.test)} of test, {len(split.left_out)} left out (their graph is also a validation or test graph)",
+        flush=True,
+    )
+    return split

@@ -1,0 +1,105 @@
+"""Score trained weights beside the baselines: ``python -m experiments.evaluate data.clone=FOLDER weights=FOLDER``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import hydra
+import numpy as np
+import pandas as pd
+from omegaconf import DictConfig, ListConfig
+
+from experiments.data import load_dataset, make_split
+from experiments.loggers import open_logger
+from experiments.mains import one_line_errors
+from experiments.tables import Array, Rows, file_label, improvement, on_cpu, show
+from gnnperf.baselines import BASELINES, GradientBoosting
+from gnnperf.dataset import Dataset
+from gnnperf.model import PerformanceModel
+from gnnperf.splits import Split
+from gnnperf.training import predict_ms
+from gnnperf.weights import load_weights
+
+STRONGEST = "LightGBM"
+
+
+def evaluate(config: DictConfig) -> pd.DataFrame:
+    """Print and log the scores of all predictors on the test rows.
+
+    Returns:
+        The table over all test rows.
+
+    Raises:
+        ValueError: If the split has no test rows, or weights were trained on another split.
+    """
+    dataset = load_dataset(config.data)
+    split = make_split(config.split, dataset.samples)
+    if not split.test:
+        raise ValueError("the split has no test rows: take split=unseen_architectures, or import more networks")
+    models = _models(config.weights, split)
+    predicted = {**_baselines(dataset, split, config.seed)}
+    predicted |= {name: np.asarray(predict_ms(model, dataset, split.test)) for name, model in models.items()}
+    rows = Rows(dataset, split.test, predicted)
+    tables = {"test": rows.scores()}
+    for name, keep in (("gpu", lambda r: not on_cpu(r)), ("cpu", on_cpu)):
+        if any(keep(record) for record in rows.records):
+            tables[f"test_{name}"] = rows.scores(keep)
+    for name, key in (("family", lambda r: r.family), ("device", lambda r: r.device), ("file", file_label)):
+        tables[f"test_by_{name}"] = rows.by(name, key)
+    with open_logger(
+        config.logger, config.folder, {"split": split.fingerprint, "weights": str(config.weights)}
+    ) as logger:
+        for name, table in tables.items():
+            show(_TITLES[name], table)
+            logger.table(name, table)
+        for name in models:
+            logger.figure(f"test_scatter_{Path(name).name}", rows.scatter(name))
+    print()
+    for name in models:
+        print(improvement(tables["test"], name, STRONGEST))
+    print(f"tables and plots in {config.folder}")
+    return tables["test"]
+
+
+_TITLES = {
+    "test": "test rows",
+    "test_gpu": "test rows of GPUs",
+    "test_cpu": "test rows of CPUs",
+    "test_by_family": "MAPE % of test rows by family",
+    "test_by_device": "MAPE % of test rows by device",
+    "test_by_file": "MAPE % of test rows by file",
+}
+
+
+def _models(weights: str | ListConfig, split: Split) -> dict[str, PerformanceModel]:
+    """The models, each named ``gnnperf`` or, of several, by the run that made it."""
+    folders = [weights] if isinstance(weights, str) else list(weights)
+    models = {}
+    for folder in folders:
+        loaded = load_weights(folder)
+        if loaded.facts.get("training_split") != split.fingerprint:
+            raise ValueError(
+                f"the weights in {str(folder)!r} were trained on another split than the one to test on, so they may have "
+                "seen test rows: train on this split first (python -m experiments.train with the same data and split)"
+            )
+        models["gnnperf" if len(folders) == 1 else f"gnnperf ({Path(folder).absolute().parent.name})"] = loaded.model
+    return models
+
+
+def _baselines(dataset: Dataset, split: Split, seed: int) -> dict[str, Array]:
+    predicted = {}
+    for name, baseline in BASELINES.items():
+        predictor = GradientBoosting(seed) if baseline is GradientBoosting else baseline()
+        predicted[name] = predictor.fit(dataset, split.train, split.validation).predict_ms(dataset, split.test)
+    return predicted
+
+
+@hydra.main(version_base="1.3", config_path="../conf", config_name="evaluate")
+@one_line_errors
+def main(config: DictConfig) -> None:
+    """Evaluate as configured."""
+    evaluate(config)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Predictions for people and programs: table, JSON, CSV, Chrome trace, plot and web page."""

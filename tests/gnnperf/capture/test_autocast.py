@@ -1,0 +1,150 @@
+"""What runs in which precision under CUDA's autocast, by the op reference in torch's documentation."""
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+from graph_queries import Wrapped, dtypes, links, named, only, ops
+from torch import nn
+
+from gnnperf.capture import autocast, capture
+
+HALF, FULL = "float16", "float32"
+
+
+class Block(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.bn, self.norm = nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.LayerNorm(8)
+        self.linear = nn.Linear(8, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.bn(self.conv(x)).relu().mean((2, 3))
+        x = self.linear(self.linear(self.norm(x)))
+        return x.softmax(-1)
+
+
+def test_the_graph_differs_from_fp32_exactly_by_the_casts() -> None:
+    module, x = Block(), torch.randn(2, 3, 8, 8)
+    full, lower = capture(module, x), capture(module, x, precision="amp")
+    assert ops(full) == ["conv", "batch_norm", "relu", "reduce_mean", "layer_norm", "linear", "linear", "softmax"]
+    casts = [(node.inputs[0].kind, node.inputs[0].dtype, node.outputs[0].dtype) for node in named(lower, "cast")]
+    down, up = (FULL, HALF), (HALF, FULL)
+    assert casts == [
+        ("input", *down),
+        ("parameter", *down),  # the convolution's weight and bias
+        ("parameter", *down),
+        ("activation", *up),  # layer norm runs in fp32
+        ("activation", *down),
+        ("parameter", *down),  # the linear layer's weight and bias, once for two calls
+        ("parameter", *down),
+    ]
+    assert [op for op in ops(lower) if op != "cast"] == ops(full)
+    runs_in = {node.op: node.inputs[0].dtype for node in lower.nodes if node.op != "cast"}
+    assert runs_in == {
+        "conv": HALF,
+        "batch_norm": HALF,
+        "relu": HALF,
+        "reduce_mean": HALF,
+        "layer_norm": FULL,
+        "linear": HALF,
+        "softmax": HALF,
+    }
+    assert dtypes(only(lower, "batch_norm")) == [HALF, FULL, FULL, FULL, FULL]
+    assert only(lower, "batch_norm").outputs[0].dtype == HALF
+    assert set(dtypes(only(lower, "layer_norm"))) == {FULL}
+    assert only(lower, "softmax").outputs[0].dtype == FULL  # one kernel reads fp16 and writes fp32
+    assert ("cast_1", "conv_3") in links(lower) and ("cast_0", "conv_3") in links(lower)
+
+
+def test_bf16_casts_before_softmax_as_cuda_has_no_kernel_for_it() -> None:
+    graph = capture(Block(), torch.randn(2, 3, 8, 8), precision="amp_bf16")
+    assert dtypes(only(graph, "conv"))[0] == "bfloat16"
+    assert dtypes(only(graph, "softmax")) == [FULL]
+    assert ops(graph)[-2:] == ["cast", "softmax"]
+
+
+def amp(function, *args: torch.Tensor):
+    return capture(Wrapped(lambda self, *args: function(*args)), args, precision="amp")
+
+
+X, HALVED = torch.randn(4, 4), torch.randn(4, 4).half()
+
+
+@pytest.mark.parametrize(
+    ("function", "args", "runs_in"),
+    [
+        (torch.matmul, (X, X), [HALF, HALF]),
+        (torch.bmm, (X[None], X[None]), [HALF, HALF]),
+        (torch.addmm, (X, X, X), [HALF, HALF, HALF]),
+        (lambda x, y: torch.einsum("ij,jk->ik", x, y), (X, X), [HALF, HALF]),
+        (nn.functional.scaled_dot_product_attention, (X[None], X[None], X[None]), [HALF] * 3),
+        (torch.exp, (HALVED,), [FULL]),
+        (torch.log, (HALVED,), [FULL]),
+        (lambda x: x.pow(2), (HALVED,), [FULL]),
+        (torch.rsqrt, (HALVED,), [FULL]),
+        (nn.functional.softplus, (HALVED,), [FULL]),
+        (lambda x: nn.functional.layer_norm(x, (4,)), (HALVED,), [FULL]),
+        (lambda x: nn.functional.rms_norm(x, (4,)), (HALVED,), [FULL]),
+        (lambda x: nn.functional.group_norm(x, 2), (HALVED,), [FULL]),
+        (lambda x: torch.cdist(x, x), (HALVED,), [FULL, FULL]),
+        (lambda x: nn.functional.interpolate(x[None], scale_factor=2), (HALVED,), [FULL]),
+        (torch.sum, (HALVED,), [HALF]),
+        (lambda x: x.cumsum(0), (HALVED,), [HALF]),
+        (torch.relu, (HALVED,), [HALF]),
+        (torch.add, (X, HALVED), [FULL, HALF]),  # promoted inside the kernel
+        (torch.dot, (X[0], HALVED[0]), [FULL, FULL]),  # the widest operand decides
+        (torch.dot, (HALVED[0], HALVED[0]), [HALF, HALF]),
+        (torch.addcmul, (HALVED, X, HALVED), [FULL, FULL, FULL]),
+        (torch.mm, (X.double(), X.double()), ["float64", "float64"]),  # never cast
+    ],
+)
+def test_cast_rules(function, args: tuple[torch.Tensor, ...], runs_in: list[str]) -> None:
+    graph = amp(function, *args)
+    *casts, op = graph.nodes
+    assert {node.op for node in casts} <= {"cast"}
+    assert dtypes(op) == runs_in
+
+
+def test_sums_accumulate_in_fp32_without_a_cast() -> None:
+    graph = amp(torch.sum, HALVED)
+    assert ops(graph) == ["reduce_sum"] and graph.outputs[0].dtype == FULL
+
+
+def test_a_part_of_the_module_switches_autocast_off() -> None:
+    def run(self: nn.Module, x: torch.Tensor) -> torch.Tensor:
+        assert torch.is_autocast_enabled("cuda") and torch.get_autocast_dtype("cuda") is torch.float16
+        with torch.autocast("cuda", enabled=False):
+            x = x @ x
+        return x @ x
+
+    first, second = named(capture(Wrapped(run), X, precision="amp"), "matmul")
+    assert dtypes(first) == [FULL, FULL] and dtypes(second) == [HALF, HALF]
+    assert not torch.is_autocast_enabled("cuda")
+
+
+def test_frozen_weights_are_cast_every_time_as_torch_does_not_keep_their_casts() -> None:
+    linear = nn.Linear(4, 4, bias=False)
+    twice = nn.Sequential(linear, linear)
+    assert ops(capture(twice, X, precision="amp")).count("cast") == 1 + 1
+    linear.requires_grad_(False)
+    assert ops(capture(twice, X, precision="amp")).count("cast") == 1 + 2
+
+
+def test_the_lists_are_those_of_the_installed_torch() -> None:
+    header = Path(torch.__file__).parent / "include/ATen/autocast_mode.h"
+    if not header.exists():
+        pytest.skip("this torch comes without its headers")
+    text = header.read_text()
+
+    def listed(macro: str) -> set[str]:
+        body = text.split(f"#define {macro}(_)")[1].split("#define")[0].split("#else")[0]
+        found = re.findall(r"_\((\w+)(?:, (\w+))?\)", body.replace("\\\n", " "))
+        return {f"{op}.{overload}" if overload else op for op, overload in found}
+
+    fused = {"_thnn_fused_lstm_cell", "_thnn_fused_gru_cell", "_scaled_dot_product_flash_attention"}  # inside others
+    assert listed("AT_FORALL_LOWER_PRECISION_FP") - fused == autocast.LOWER_PRECISION - set(autocast.RECURRENT.split())
+    assert listed("AT_FORALL_FP32") == autocast.FP32 - {"norm.Scalar", "norm.ScalarOpt_dim"}
+    assert listed("AT_FORALL_FP32_SET_OPT_DTYPE") == autocast.FP32_RESULT
+    assert listed("AT_FORALL_PROMOTE") == autocast.WIDEST

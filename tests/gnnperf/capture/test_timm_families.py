@@ -1,0 +1,69 @@
+"""One small architecture of every timm family: captured whole, with the FLOPs that torch counts."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from gnnperf import networks
+from gnnperf.capture import capture_owned
+from gnnperf.cost import node_cost, unknown_ops
+from gnnperf.graph import Node
+
+FAMILIES = json.loads((Path(__file__).parents[2] / "data/timm_families.json").read_text())
+# Ops that torch.utils.flop_counter has formulas for. Biases, which it leaves out, are taken off.
+COUNTED = ("conv", "conv_transpose", "linear", "matmul", "attention")
+
+
+def recurrent_products(node: Node) -> int:
+    """The counter sees a recurrent layer as a product with each of its matrices at every step of every sample."""
+    steps = node.inputs[0].shape[0] * node.inputs[0].shape[1]
+    return sum(2 * steps * t.elements for t in node.inputs if t.kind == "parameter" and len(t.shape) == 2)
+
+
+# Where our count of the ops above and the counter's differ: the op that explains it and the FLOPs to add for it.
+EXCEPTIONS = {
+    "sequencer": ("lstm", recurrent_products),  # one LSTM node here; addmm of every step there
+}
+
+
+def without_bias(node: Node) -> float:
+    bias = node.op != "attention" and len(node.inputs) > 2
+    return node_cost(node).flops - (node.outputs[0].elements if bias else 0)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_family(family: str) -> None:
+    batch_size = 2
+    model = networks.build(f"timm:{FAMILIES[family]}", batch_size=batch_size)
+    with torch.no_grad(), FlopCounterMode(display=False) as counter:
+        model.module.requires_grad_(False)
+        model.module(*model.example_inputs)
+    graph = capture_owned(model.module, model.example_inputs, "inference", "fp32", family)
+
+    graph.validate()
+    assert unknown_ops(graph) == {} and graph.warnings == () and graph.rescale_error == ""
+    assert graph.parameter_count == sum(p.numel() for p in model.module.parameters())
+    ours = sum(without_bias(node) for node in graph.nodes if node.op in COUNTED)
+    if family in EXCEPTIONS:
+        op, flops = EXCEPTIONS[family]
+        ours += sum(flops(node) for node in graph.nodes if node.op == op)
+    assert ours == counter.get_total_flops()
+    written = {edge.target for edge in graph.edges}
+    starts = [node for i, node in enumerate(graph.nodes) if i not in written]
+    assert all({t.kind for t in node.inputs} <= {"input", "parameter", "constant"} for node in starts)
+
+
+def test_every_exception_is_needed() -> None:
+    assert set(EXCEPTIONS) <= set(FAMILIES)
+
+
+@pytest.mark.parametrize("family", ["byoanet", "convnext", "gcvit", "levit", "naflexvit", "swin_transformer_v2"])
+def test_rescaled_families_equal_a_trace(family: str) -> None:
+    def captured(batch_size: int):
+        model = networks.build(f"timm:{FAMILIES[family]}", batch_size=batch_size)
+        return capture_owned(model.module, model.example_inputs, "inference", "fp32", family)
+
+    assert captured(2).rescale(5).content_hash == captured(5).content_hash

@@ -7,13 +7,13 @@ from pathlib import Path
 
 from omegaconf import DictConfig
 
-from data_collection.timm_results import import_timm, lines, names_from_file, names_from_timm
+from data_collection.timm_results import Import, import_timm, lines, names_from_file, names_from_timm
 from gnnperf.dataset import Dataset, Sample, build_dataset
 from gnnperf.splits import FamilySplit, Split, split_all, split_by_family
 
 
-def load_dataset(config: DictConfig) -> Dataset:
-    """Import and capture what the group ``data`` describes, and print what was left out.
+def load_records(config: DictConfig) -> Import:
+    """Import what the group ``data`` describes.
 
     Raises:
         ValueError: If no folder of measurements is named, or it has none that are wanted.
@@ -30,10 +30,20 @@ def load_dataset(config: DictConfig) -> Dataset:
         wanted = [record for record in wanted if fnmatch.fnmatch(record.network, config.networks)]
     if not wanted:
         raise ValueError(f"no measured network matches data.networks={config.networks}: give another pattern")
-    dataset = build_dataset(wanted, Path(config.cache), config.workers)
-    dataset.skipped.update(imported.skipped)
     if others := len(imported.records) - len(wanted):
-        dataset.skipped[f"not asked for by {config.networks}"] = others
+        imported.skipped[f"not asked for by {config.networks}"] = others
+    return Import(wanted, imported.skipped)
+
+
+def load_dataset(config: DictConfig) -> Dataset:
+    """Import and capture what the group ``data`` describes, and print what was left out.
+
+    Raises:
+        ValueError: As ``load_records``.
+    """
+    imported = load_records(config)
+    dataset = build_dataset(imported.records, Path(config.cache), config.workers)
+    dataset.skipped.update(imported.skipped)
     print(f"{len(dataset.samples)} measurements of {len(dataset.graphs)} graphs")
     print(*lines(dataset.skipped), sep="\n", flush=True)
     return dataset

@@ -79,8 +79,8 @@ def _models(weights: str | ListConfig, split: Split) -> dict[str, PerformanceMod
         loaded = load_weights(folder)
         if loaded.facts.get("training_split") != split.fingerprint:
             raise ValueError(
-                f"the weights in {str(folder)!r} were trained on another split than the one to test on, so they may have "
-                "seen test rows: train on this split first (python -m experiments.train with the same data and split)"
+                f"the weights in {str(folder)!r} were trained on another split than the one to test on, so they may "
+                "have seen test rows: run experiments.train with the same data and split first"
             )
         models["gnnperf" if len(folders) == 1 else f"gnnperf ({Path(folder).absolute().parent.name})"] = loaded.model
     return models

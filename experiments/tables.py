@@ -91,6 +91,6 @@ def improvement(table: pd.DataFrame, name: str, other: str) -> str:
     """A line that says how many times smaller the error of ``name`` is than that of ``other``."""
     parts = []
     for column in ("MAPE %", "median %", "mean over families %"):
-        mine, theirs = table.loc[name, column], table.loc[other, column]
+        mine, theirs = float(table[column][name]), float(table[column][other])
         parts.append(f"{column.removesuffix(' %')} {mine:.1f} % against {theirs:.1f} % (ratio {mine / theirs:.2f})")
     return f"{name} against {other}: {'; '.join(parts)}"

@@ -16,7 +16,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from experiments.data import load_dataset, make_split
 from experiments.loggers import Loggers, open_logger
 from experiments.mains import one_line_errors
-from experiments.tables import Rows, file_label, on_cpu, show
+from experiments.tables import Rows, file_label, show
 from gnnperf.dataset import Dataset
 from gnnperf.features import OPS
 from gnnperf.model import PerformanceModel
@@ -64,14 +64,9 @@ def _run(trainer: Trainer, logger: Loggers) -> dict[str, Any]:
     """Train with a progress bar; the numbers of the last epoch."""
     if trainer.epoch:
         print(f"going on after epoch {trainer.epoch}", flush=True)
-    start, last = time.perf_counter(), {}
-    columns = [
-        TextColumn("training"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-        TextColumn("{task.description}"),
-    ]
+    start = time.perf_counter()
+    last: dict[str, Any] = {}
+    columns = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.description}"))
     with Progress(*columns) as progress:
         task = progress.add_task("", total=trainer.training.epochs, completed=trainer.epoch)
 
@@ -114,9 +109,8 @@ def _intervals(model: PerformanceModel, dataset: Dataset, split: Split, stretch:
     positions = held_out or split.train
     measured_ms = np.array([dataset.samples[p].record.time_ms for p in positions])
     low, high = np.quantile(np.log(measured_ms / predict_ms(model, dataset, positions)), (0.05, 0.95))
-    return dict(
-        zip(_INTERVALS, ([float(low), float(high)], [float(stretch * low), float(stretch * high)]), strict=True)
-    )
+    low, high = float(low), float(high)
+    return dict(zip(_INTERVALS, ([low, high], [stretch * low, stretch * high]), strict=True))
 
 
 def _seen(dataset: Dataset, split: Split) -> dict[str, list[str]]:

@@ -27,8 +27,8 @@ from gnnperf.hardware import PRECISIONS, load_device
 Array = npt.NDArray[np.float64]
 
 # Ops whose count tells networks apart; the others are summed by class only.
-COUNTED_OPS = """add attention avg_pool batch_norm cast concat conv copy gelu group_norm hardswish layer_norm linear matmul
-    max_pool mul pad reduce_mean relu resize sigmoid silu softmax""".split()
+COUNTED_OPS = """add attention avg_pool batch_norm cast concat conv copy gelu group_norm hardswish layer_norm
+    linear matmul max_pool mul pad reduce_mean relu resize sigmoid silu softmax""".split()
 TOTALS = """log_roofline_ms log_flops log_bytes log_written_bytes log_parameter_bytes log_intensity log_kernels
     launch_share log_largest_ms largest_share matrix_share aligned_share log_classes log_batch image_size
     graph_precision log_flops_a_sample""".split()
@@ -72,7 +72,7 @@ def node_table(dataset: Dataset, sample: Sample) -> NodeTable:
 
 
 def class_rooflines_ms(dataset: Dataset, sample: Sample) -> Array:
-    r"""Milliseconds of each class of nodes, (C,): :math:`n \max(\mathrm{flops}/\mathrm{rate}, \mathrm{bytes}/\mathrm{bandwidth})`."""
+    """Milliseconds of each class of nodes, (C,): nodes times the longer of computing and moving bytes; no launches."""
     data, table = dataset.graphs[sample.graph], node_table(dataset, sample)
     rates = _rates(sample.record.device)
     rate = rates[data.precision.numpy() + len(PRECISIONS) * data.matrix.numpy()]

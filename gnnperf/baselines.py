@@ -7,8 +7,8 @@ from, which the model is not.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
-from typing import Any, Protocol, Self
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, Protocol, Self
 
 import lightgbm
 import numpy as np
@@ -122,7 +122,7 @@ class GradientBoosting:
         seed: Of the rows and columns that each tree sees.
     """
 
-    PARAMETERS: dict[str, Any] = {
+    PARAMETERS: ClassVar[dict[str, Any]] = {
         "objective": "l1",
         "learning_rate": 0.05,
         "num_leaves": 31,
@@ -161,7 +161,8 @@ class GradientBoosting:
             categorical_feature=["file"],
             free_raw_data=False,
         )
-        watched, callbacks = [], []
+        watched: list[lightgbm.Dataset] = []
+        callbacks: list[Callable[..., Any]] = []
         if len(validation):
             inputs = self._inputs(dataset, validation)
             watched = [lightgbm.Dataset(inputs, self._target(dataset, validation), reference=learned)]
@@ -214,4 +215,4 @@ def _by_file(dataset: Dataset, positions: Sequence[int]) -> dict[str, list[int]]
 
 
 def _least_squares(inputs: Array, target: Array) -> Array:
-    return np.linalg.lstsq(inputs, target, rcond=None)[0]
+    return np.asarray(np.linalg.lstsq(inputs, target, rcond=None)[0], dtype=np.float64)

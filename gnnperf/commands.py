@@ -110,7 +110,7 @@ def _outputs(arguments: argparse.Namespace) -> dict[str, Render]:
         return to_html(arguments.source, predictions)
 
     def trace(predictions: Sequence[Prediction]) -> str:
-        from gnnperf.report.trace import to_trace
+        from gnnperf.report.chrome_trace import to_trace
 
         return to_trace(arguments.source, predictions)
 

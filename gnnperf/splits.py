@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -49,12 +49,17 @@ class FamilySplit:
 
 
 def split_by_family(samples: Sequence[Sample], families: FamilySplit) -> Split:
-    """Hold out whole families; graphs that also occur there under another name are trained on nowhere."""
-    return _split(
-        samples,
-        lambda s: s.record.family in families.validation,
-        lambda s: s.record.family in families.test,
-    )
+    """Hold out whole families.
+
+    A network whose graph, in any precision, is also one of the held families is trained on nowhere; likewise none is
+    validated on that is also tested.
+    """
+    parts: dict[str, list[int]] = {"train": [], "validation": [], "test": []}
+    for position, sample in enumerate(samples):
+        parts[_part(sample.record.family, families)].append(position)
+    validation, also_tested = _without(samples, parts["validation"], parts["test"])
+    train, also_held = _without(samples, parts["train"], [*parts["test"], *parts["validation"]])
+    return Split(tuple(train), tuple(validation), tuple(parts["test"]), tuple(sorted([*also_tested, *also_held])))
 
 
 def split_all(samples: Sequence[Sample], validation_families: Collection[str]) -> Split:
@@ -63,15 +68,17 @@ def split_all(samples: Sequence[Sample], validation_families: Collection[str]) -
     return Split(tuple(range(len(samples))), validation, ())
 
 
-def _split(samples: Sequence[Sample], in_validation: Callable[[Sample], bool], in_test: Callable[[Sample], bool]) -> Split:
-    test = [i for i, s in enumerate(samples) if in_test(s)]
-    held = {samples[i].structure for i in test}
-    validation = [i for i, s in enumerate(samples) if in_validation(s) and not in_test(s)]
-    kept_validation = [i for i in validation if samples[i].structure not in held]
-    held |= {samples[i].structure for i in validation}
-    taken = {*test, *validation}
-    rest = [i for i in range(len(samples)) if i not in taken]
-    train = [i for i in rest if samples[i].structure not in held]
-    left_out = [i for i in rest if samples[i].structure in held]
-    left_out += [i for i in validation if i not in set(kept_validation)]
-    return Split(tuple(train), tuple(kept_validation), tuple(test), tuple(sorted(left_out)))
+def _part(family: str, families: FamilySplit) -> str:
+    return "test" if family in families.test else "validation" if family in families.validation else "train"
+
+
+def _without(samples: Sequence[Sample], positions: list[int], held: list[int]) -> tuple[list[int], list[int]]:
+    """Split ``positions`` into those whose network has no graph among the ``held`` samples, and those that have."""
+    graphs = {samples[p].structure for p in held}
+    networks = {_network(samples[p]) for p in positions if samples[p].structure in graphs}
+    kept = [p for p in positions if _network(samples[p]) not in networks]
+    return kept, [p for p in positions if _network(samples[p]) in networks]
+
+
+def _network(sample: Sample) -> tuple[str, int, bool]:
+    return sample.record.network, sample.record.image_size, sample.record.reparameterized

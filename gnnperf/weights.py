@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -12,12 +11,13 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file, save
 
 from gnnperf.cost.registry import OP_CLASSES
 from gnnperf.features import DEVICE_FEATURES, EDGE_FEATURES, FEATURE_VERSION, NODE_FEATURES, OPS, SOFTWARE_FEATURES
 from gnnperf.hardware import PRECISIONS
 from gnnperf.model import PAIR_FEATURES, ModelConfig, PerformanceModel
+from gnnperf.output import write_whole
 
 WEIGHTS_VERSION = 1
 DEFAULT_FOLDER = Path(__file__).with_name("weights")
@@ -77,13 +77,15 @@ def save_weights(folder: str | Path, model: PerformanceModel, facts: dict[str, A
             predictions name the ops that nobody measured; ``training_split`` is the fingerprint of the split.
 
     Raises:
-        ValueError: If a fact is missing or wrong.
-        OSError: If the folder cannot be written.
+        ValueError: If a fact is missing or wrong, or the folder cannot be written.
     """
     if problem := _facts_problem(facts):
         raise ValueError(f"facts about the weights: {problem}")
     folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ValueError(f"cannot make the folder {str(folder)!r}: {error.strerror}") from error
     content = {
         "gnnperf_weights": WEIGHTS_VERSION,
         "feature_version": FEATURE_VERSION,
@@ -94,12 +96,8 @@ def save_weights(folder: str | Path, model: PerformanceModel, facts: dict[str, A
     }
     text = json.dumps(content, indent=1, allow_nan=False)
     tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in model.state_dict().items()}
-    partial = folder / f".{TENSORS_FILE}.{os.getpid()}"
-    save_file(tensors, partial)
-    partial.replace(folder / TENSORS_FILE)
-    partial = folder / f".{FACTS_FILE}.{os.getpid()}"
-    partial.write_text(text, encoding="utf-8")
-    partial.replace(folder / FACTS_FILE)
+    write_whole(folder / TENSORS_FILE, save(tensors))
+    write_whole(folder / FACTS_FILE, text)
 
 
 def load_weights(folder: str | Path | None = None) -> LoadedModel:

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from gnnperf.capture.interception import Op, register
-from gnnperf.graph import ComputationGraph, TensorSpec
+from gnnperf.graph import ComputationGraph, Edge, Node, TensorSpec
 
 _DEVICE = "cuda"
 
@@ -125,17 +125,37 @@ def _tensors(args: tuple[Any, ...]) -> list[torch.Tensor]:
 
 
 def with_bf16_autocast(graph: ComputationGraph) -> ComputationGraph:
-    """The graph of an ``amp`` capture as it would be in ``amp_bf16``: CUDA's rules are the same for both.
+    """The graph of an ``amp`` capture as it would be in ``amp_bf16``.
+
+    CUDA casts the same operands for both, except that its softmax from a lower precision to fp32 exists for fp16 only:
+    bf16 is cast first.
 
     Raises:
         ValueError: If the graph's precision is another.
     """
     if graph.precision != "amp":
         raise ValueError(f"only an amp graph can be turned into amp_bf16, not one in {graph.precision}")
-    nodes = tuple(replace(n, inputs=_in_bf16(n.inputs), outputs=_in_bf16(n.outputs)) for n in graph.nodes)
-    edges = tuple(replace(e, tensor=_in_bf16((e.tensor,))[0]) for e in graph.edges)
-    ends = {"inputs": _in_bf16(graph.inputs), "outputs": _in_bf16(graph.outputs)}
-    return replace(graph, nodes=nodes, edges=edges, precision="amp_bf16", **ends)
+    into: dict[int, list[Edge]] = {}
+    for edge in graph.edges:
+        into.setdefault(edge.target, []).append(replace(edge, tensor=_in_bf16((edge.tensor,))[0]))
+    nodes: list[Node] = []
+    edges: list[Edge] = []
+    moved: list[int] = []  # position of every node of ``graph`` in ``nodes``
+    for position, node in enumerate(graph.nodes):
+        sources = [replace(e, source=moved[e.source], target=len(nodes)) for e in into.get(position, ())]
+        node = replace(node, inputs=_in_bf16(node.inputs), outputs=_in_bf16(node.outputs))
+        if node.op in ("softmax", "log_softmax") and node.inputs[0].dtype != node.outputs[0].dtype:
+            wide = replace(node.inputs[0], dtype="float32", kind="activation", broadcast=())
+            cast = replace(node, op="cast", outputs=(wide,), attributes={}, attribute_slopes={})
+            edges += sources
+            sources = [Edge(len(nodes), len(nodes) + 1, wide)]
+            nodes.append(replace(cast, name=f"cast_{len(nodes)}"))
+            node = replace(node, inputs=(wide,))
+        edges += sources
+        moved.append(len(nodes))
+        nodes.append(replace(node, name=f"{node.op}_{len(nodes)}"))
+    inputs, outputs = _in_bf16(graph.inputs), _in_bf16(graph.outputs)
+    return replace(graph, nodes=tuple(nodes), edges=tuple(edges), precision="amp_bf16", inputs=inputs, outputs=outputs)
 
 
 def _in_bf16(tensors: tuple[TensorSpec, ...]) -> tuple[TensorSpec, ...]:

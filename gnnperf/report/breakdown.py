@@ -40,7 +40,8 @@ def by_module(predictions: Sequence[Prediction], rows: int = DEFAULT_ROWS) -> li
     """The parts of a network, the costliest on the first device first, and the overhead last.
 
     The costliest part is split into its children, again and again, as long as that leaves at most ``rows`` parts; so
-    there is detail where the time goes. Numbered blocks that would be too many are taken together.
+    there is detail where the time goes. Numbered blocks are taken together, and so are numbered layers that would be
+    too many.
 
     Args:
         predictions: Of one graph, on one device or more.
@@ -97,9 +98,9 @@ def _split(nodes: Sequence[Node], times_ms: np.ndarray, rows: int) -> list[_Grou
         if not open_groups:
             return groups
         costliest = max(open_groups, key=lambda group: times_ms[list(group.members)].sum())
-        children = _children(costliest, nodes, paths)
+        children = _together(_children(costliest, nodes, paths), costliest.prefix, smallest=2)
         if len(groups) - 1 + len(children) > rows:
-            children = _together(children, costliest.prefix)
+            children = _together(children, costliest.prefix, smallest=1)
         if children == [costliest] or len(groups) - 1 + len(children) > rows:
             closed.add(costliest)
         else:
@@ -121,10 +122,10 @@ def _children(group: _Group, nodes: Sequence[Node], paths: Sequence[tuple[str, .
     ]
 
 
-def _together(children: list[_Group], prefix: tuple[str, ...]) -> list[_Group]:
-    """The children with numbered ones taken together."""
+def _together(children: list[_Group], prefix: tuple[str, ...], smallest: int) -> list[_Group]:
+    """The children with numbered ones taken together, if some of those have ``smallest`` nodes or more."""
     numbered = [c for c in children if len(c.prefix) > len(prefix) and c.prefix[-1].isdecimal()]
-    if len(numbered) < 2:
+    if len(numbered) < 2 or max(len(c.members) for c in numbered) < smallest:
         return children
     block = _Group((*prefix, "*"), tuple(sorted(member for child in numbered for member in child.members)))
     return [block, *(child for child in children if child not in numbered)]

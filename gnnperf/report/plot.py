@@ -74,4 +74,4 @@ def _draw_parts(axes, parts: Sequence[Part], predictions: Sequence[Prediction]) 
     axes.invert_yaxis()
     axes.set_xlabel("ms")
     if len(predictions) > 1:
-        axes.legend(frameon=False, fontsize="small")
+        axes.legend(loc="lower right", frameon=False, fontsize="small")

@@ -15,7 +15,6 @@ from gnnperf.report.console import make_console
 from gnnperf.report.numbers import short_bytes, short_count, significant
 
 MAX_DEVICES = 4
-_MAX_OPS = 3
 
 
 def print_table(source: str, predictions: Sequence[Prediction], file: TextIO, rows: int = DEFAULT_ROWS) -> None:
@@ -89,5 +88,5 @@ def _parts(parts: Sequence[Part], predictions: Sequence[Prediction]) -> Table:
 
 
 def _costs(part: Part) -> list[str]:
-    ops = ", ".join(part.ops[:_MAX_OPS]) + (", ..." if len(part.ops) > _MAX_OPS else "")
+    ops = part.ops[0] + (f" +{len(part.ops) - 1}" if len(part.ops) > 1 else "")
     return [ops, str(part.nodes), short_count(part.flops), short_bytes(part.bytes)]

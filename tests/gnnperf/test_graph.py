@@ -173,7 +173,7 @@ def test_files_that_are_no_graphs(tmp_path: Path, text: str, message: str) -> No
 
 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="cannot read graph file .*: No such file or directory"):
+    with pytest.raises(ValueError, match=r"cannot read graph file .*: No such file or directory"):
         ComputationGraph.load(tmp_path / "absent.json")
     with pytest.raises(ValueError, match="cannot read graph file"):
         ComputationGraph.load(tmp_path)

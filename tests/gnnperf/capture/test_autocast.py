@@ -65,6 +65,26 @@ def test_bf16_casts_before_softmax_as_cuda_has_no_kernel_for_it() -> None:
     assert ops(graph)[-2:] == ["cast", "softmax"]
 
 
+class Attention(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return ((x @ x.transpose(1, 2)).softmax(-1) @ x).softmax(-1).log_softmax(-1)
+
+
+@pytest.mark.parametrize(
+    ("module", "x"),
+    [(Block(), torch.randn(2, 3, 8, 8)), (Attention(), torch.randn(3, 4, 5)), (nn.ReLU(), torch.ones(2))],
+)
+def test_bf16_graphs_made_from_fp16_ones_equal_captured_ones(module: nn.Module, x: torch.Tensor) -> None:
+    made = autocast.with_bf16_autocast(capture(module, x, precision="amp"))
+    made.validate()
+    captured = capture(module, x, precision="amp_bf16")
+    assert (made.nodes, made.edges) == (captured.nodes, captured.edges)
+    assert made == captured
+    assert made.rescale(7) == captured.rescale(7)
+    with pytest.raises(ValueError, match="only an amp graph"):
+        autocast.with_bf16_autocast(made)
+
+
 def amp(function, *args: torch.Tensor):
     return capture(Wrapped(lambda self, *args: function(*args)), args, precision="amp")
 

@@ -1,0 +1,159 @@
+import weakref
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from gnnperf.capture import capture
+from gnnperf.graph import ComputationGraph, Edge, Node, TensorSpec
+from gnnperf.hardware import Software, load_device
+from gnnperf.memory import peak_memory_bytes
+
+GPU, CPU = load_device("rtx-4090"), load_device("i9-10940x")
+
+
+def floats(*shape, kind="activation"):
+    return TensorSpec(shape, "float32", kind)
+
+
+def node(name, inputs, outputs, op="relu", **attributes):
+    return Node(name, op, tuple(inputs), tuple(outputs), attributes)
+
+
+def chain(*sizes, outputs=None, **facts):
+    """An input of 100 floats, and nodes that each read the one before."""
+    given = floats(100, kind="input")
+    tensors = [given, *(floats(size) for size in sizes)]
+    nodes = tuple(node(f"n{i}", [tensors[i]], [tensors[i + 1]]) for i in range(len(sizes)))
+    edges = tuple(Edge(i, i + 1, tensors[i + 1]) for i in range(len(sizes) - 1))
+    results = (tensors[-1],) if outputs is None else outputs
+    return ComputationGraph("chain", nodes, edges, (given,), results, **facts)
+
+
+def test_an_activation_dies_after_its_last_reader():
+    # 400 bytes of input stay; at the second node 4000 are read and 1200 written; the third reads 1200, writes 400.
+    assert peak_memory_bytes(chain(1000, 300, 100)) == 400 + 4000 + 1200
+    assert peak_memory_bytes(chain(10, 300, 2000)) == 400 + 1200 + 8000
+
+
+def test_parameters_and_buffers_stay():
+    assert peak_memory_bytes(chain(1000, 300, parameter_bytes=70, buffer_bytes=8)) == 78 + 400 + 5200
+
+
+def test_a_gpu_rounds_every_tensor_up_to_blocks():
+    graph = chain(1000, 300, parameter_bytes=70, buffer_bytes=8)
+    assert peak_memory_bytes(graph, GPU) == 512 + 512 + 512 + 4096 + 1536
+    assert peak_memory_bytes(graph, CPU) == peak_memory_bytes(graph)
+
+
+def test_a_residual_lives_on():
+    given, x = floats(100, kind="input"), floats(1000)
+    nodes = (node("a", [given], [x]), node("b", [x], [x]), node("c", [x], [x]), node("add", [x, x], [x], "add"))
+    edges = (Edge(0, 1, x), Edge(1, 2, x), Edge(0, 3, x), Edge(2, 3, x))
+    assert peak_memory_bytes(ComputationGraph("residual", nodes, edges, (given,), (x,))) == 400 + 3 * 4000
+
+
+def test_in_place_allocates_nothing():
+    x = floats(1000)
+    nodes = (node("a", [], [x], "fill"), node("b", [x], [x], in_place=True), node("c", [x], [x], in_place=True))
+    edges = (Edge(0, 1, x), Edge(1, 2, x))
+    assert peak_memory_bytes(ComputationGraph("in_place", nodes, edges, (), (x,))) == 4000
+
+
+def test_in_place_on_an_input_allocates_nothing():
+    given = floats(1000, kind="input")
+    nodes = (node("a", [given], [given], in_place=True),)
+    assert peak_memory_bytes(ComputationGraph("in_place", nodes, (), (given,), (given,))) == 4000
+
+
+def test_a_sum_in_place_writes_the_operand_that_is_not_read_again():
+    # b += a; later a is read once more, so what b holds (and not a) is what the sum writes into.
+    x, y = floats(1000), floats(10)
+    nodes = (
+        node("a", [], [x], "fill"),
+        node("b", [], [x], "fill"),
+        node("sum", [x, x], [x], "add", in_place=True),
+        node("last", [x, x], [y], "add"),
+    )
+    edges = (Edge(0, 2, x), Edge(1, 2, x), Edge(0, 3, x), Edge(2, 3, x))
+    assert peak_memory_bytes(ComputationGraph("sum", nodes, edges, (), (y,))) == 8000 + 40
+
+
+def test_filling_a_table_row_by_row_keeps_the_table():
+    table, row = floats(100, 10), floats(10)
+    nodes = (
+        node("zeros", [], [table], "fill"),
+        node("first", [], [row], "fill"),
+        node("write", [row], [row], "copy", in_place=True),
+        node("second", [], [row], "fill"),
+        node("read", [table], [table]),
+    )
+    edges = (Edge(1, 2, row), Edge(0, 2, row), Edge(2, 4, table))
+    assert peak_memory_bytes(ComputationGraph("table", nodes, edges, (), (table,))) == 2 * 4000
+    # While the second row is made, the first is gone and the table is not.
+    assert peak_memory_bytes(ComputationGraph("table", nodes[:4], edges[:2], (), (table,))) == 4000 + 40
+
+
+def test_outputs_that_are_read_again_stay():
+    hidden, small = floats(1000), floats(10)
+    nodes = (node("a", [], [hidden], "fill"), node("b", [hidden], [small]), node("c", [small], [floats(500)]))
+    edges = (Edge(0, 1, hidden), Edge(1, 2, small))
+    assert peak_memory_bytes(ComputationGraph("last", nodes, edges, (), (floats(500),))) == 4000 + 40
+    both = ComputationGraph("both", nodes, edges, (), (hidden, floats(500)))
+    assert peak_memory_bytes(both) == 4000 + 40 + 2000
+
+
+def test_a_result_that_nobody_reads_dies_at_once():
+    nodes = (node("waste", [], [floats(1000)], "fill"), node("a", [], [floats(500)], "fill"))
+    assert peak_memory_bytes(ComputationGraph("waste", nodes, (), (), (floats(500),))) == 4000
+
+
+def test_a_cast_weight_stays():
+    weight, half = floats(1000, kind="parameter"), TensorSpec((1000,), "float16", "parameter")
+    nodes = (node("cast", [weight], [half], "cast"), node("use", [half], [floats(10)]), node("x", [], [floats(100)]))
+    graph = ComputationGraph("cast", nodes, (Edge(0, 1, half),), (), (floats(100),), parameter_bytes=4000)
+    assert peak_memory_bytes(graph) == 4000 + 2000 + 400
+
+
+def test_attention_pays_for_the_scores_where_it_is_not_fused():
+    query, key = floats(1, 2, 64, 8), floats(1, 2, 32, 8)
+    nodes = (node("attention", [query, key, key], [query], "attention", attention_implementation="fused"),)
+    graph = ComputationGraph("attention", nodes, (), (), (query,))
+    assert peak_memory_bytes(graph) == 4096
+    assert peak_memory_bytes(graph, software=Software(version="2.9")) == 4096
+    assert peak_memory_bytes(graph, software=Software(version="1.13")) == 4096 + 2 * 4 * 2 * 64 * 32
+
+
+class LiveBytes(TorchDispatchMode):
+    """Counts bytes of storages that ops make, until Python lets go of them."""
+
+    def __init__(self, *kept):
+        super().__init__()
+        self.known = {t.untyped_storage()._cdata for t in kept}
+        self.live = self.peak = sum(t.untyped_storage().nbytes() for t in kept)
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        for leaf in tree_leaves(result):
+            if isinstance(leaf, torch.Tensor) and leaf.untyped_storage()._cdata not in self.known:
+                storage = leaf.untyped_storage()
+                self.known.add(storage._cdata)
+                self.live += storage.nbytes()
+                weakref.finalize(storage, self._free, storage._cdata, storage.nbytes())
+        self.peak = max(self.peak, self.live)
+        return result
+
+    def _free(self, key, size):
+        self.known.discard(key)
+        self.live -= size
+
+
+@pytest.mark.parametrize("batch_size", [1, 4])
+def test_a_real_run_holds_as_much(small_network, batch_size):
+    x = torch.zeros(batch_size, 3, 32, 32)
+    small_network.eval()
+    mode = LiveBytes(x, *small_network.parameters(), *small_network.buffers())
+    with torch.no_grad(), mode:
+        small_network(x)
+    assert peak_memory_bytes(capture(small_network, x)) == pytest.approx(mode.peak, rel=0.02)

@@ -76,7 +76,9 @@ def import_timm(clone: str | Path, names: Names) -> Import:
     """
     files = sorted((Path(clone) / "results").glob("benchmark-*.csv"))
     if not files:
-        raise ValueError(f"no results/benchmark-*.csv in {str(clone)!r}: give the folder of a clone of pytorch-image-models")
+        raise ValueError(
+            f"no results/benchmark-*.csv in {str(clone)!r}: give the folder of a clone of pytorch-image-models"
+        )
     result = Import()
     for path in files:
         _import_file(path, names, result)

@@ -116,7 +116,11 @@ class GraphStore:
             content["data"] |= {b: graph_data(_at(network, graph, b)).to_dict() for b in batch_sizes}
         except ValueError as error:
             facts = GraphFacts(error=str(error))
-        content["facts"] = {"parameter_count": facts.parameter_count, "structure": facts.structure, "error": facts.error}
+        content["facts"] = {
+            "parameter_count": facts.parameter_count,
+            "structure": facts.structure,
+            "error": facts.error,
+        }
 
 
 def _at(network: Network, graph: ComputationGraph, batch_size: int) -> ComputationGraph:
@@ -178,7 +182,7 @@ def build_dataset(records: Iterable[Record], cache: str | Path, workers: int = 1
     Args:
         records: Measurements; those that failed are left out and counted.
         cache: Folder for graphs and tensors.
-        workers: Processes that capture.
+        workers: Processes that capture; 1 for none besides this one.
     """
     dataset = Dataset()
     groups: dict[Network, list[Record]] = defaultdict(list)
@@ -190,12 +194,10 @@ def build_dataset(records: Iterable[Record], cache: str | Path, workers: int = 1
         else:
             groups[_network(record)].append(record)
     jobs = [(Path(cache), network, _batch_sizes(group)) for network, group in sorted(groups.items())]
-    spawn = get_context("spawn")
-    with ProcessPoolExecutor(max(1, workers), spawn, initializer=_start_worker) as pool:
-        waiting = [pool.submit(_prepare, *job) for job in jobs]
-        for done in track(as_completed(waiting), "capturing networks", total=len(jobs)):
-            done.result()
-    store, positions = GraphStore(cache), {}
+    if workers > 1:
+        _prepare_all(jobs, workers)
+    store = GraphStore(cache)
+    positions: dict[tuple[str, int], int] = {}
     for _, network, batch_sizes in track(jobs, "reading graphs"):
         _join(*store.data(network, batch_sizes), groups[network], positions, dataset)
     return dataset
@@ -207,6 +209,13 @@ def _network(record: Record) -> Network:
 
 def _batch_sizes(group: list[Record]) -> list[int]:
     return sorted({record.batch_size for record in group})
+
+
+def _prepare_all(jobs: list[tuple[Path, Network, list[int]]], workers: int) -> None:
+    with ProcessPoolExecutor(workers, get_context("spawn"), initializer=_start_worker) as pool:
+        waiting = [pool.submit(_prepare, *job) for job in jobs]
+        for done in track(as_completed(waiting), "capturing networks", total=len(jobs)):
+            done.result()
 
 
 def _start_worker() -> None:

@@ -23,24 +23,21 @@ from gnnperf.hardware import FRAMEWORKS, PRECISIONS, Device, Software
 FEATURE_VERSION = 1
 FOLD_DEPTH = 3
 
-OPS = (
-    """unknown abs adaptive_avg_pool adaptive_max_pool add addcmul argmax attention avg_pool batch_norm cast cdist clamp
-    concat conv conv_transpose copy cos cumsum div dropout elu embedding embedding_bag eq erf exp fft fill flip gather
-    gelu grid_sample group_norm grouped_matmul gru gt hardsigmoid hardswish layer_norm leaky_relu linear log log_softmax
-    lstm lt masked_fill matmul max_pool maximum minimum mish mul neg nonzero pad pixel_shuffle pow prelu random
-    reciprocal reduce_max reduce_mean reduce_min reduce_norm reduce_sum reduce_variance relu resize rms_norm rnn roll
-    rsqrt scatter sigmoid silu sin softmax softplus sort sqrt sub tanh topk tril triu unfold where""".split()
-)
+OPS = """unknown abs adaptive_avg_pool adaptive_max_pool add addcmul argmax attention avg_pool batch_norm cast cdist
+    clamp concat conv conv_transpose copy cos cumsum div dropout elu embedding embedding_bag eq erf exp fft fill
+    flip gather gelu grid_sample group_norm grouped_matmul gru gt hardsigmoid hardswish layer_norm leaky_relu
+    linear log log_softmax lstm lt masked_fill matmul max_pool maximum minimum mish mul neg nonzero pad
+    pixel_shuffle pow prelu random reciprocal reduce_max reduce_mean reduce_min reduce_norm reduce_sum
+    reduce_variance relu resize rms_norm rnn roll rsqrt scatter sigmoid silu sin softmax softplus sort sqrt sub
+    tanh topk tril triu unfold where""".split()
 _OP_INDEX = {op: index for index, op in enumerate(OPS)}
 _CLASS_INDEX = {name: index for index, name in enumerate(OP_CLASSES)}
 _PRECISION_INDEX = {name: index for index, name in enumerate(PRECISIONS)}
 
-NODE_FEATURES = (
-    """log_flops log_bytes_read log_bytes_written log_parameter_bytes log_intensity log_rows log_columns log_depth
-    log_batch log_window log_stride dilated depthwise grouped rows_of_8 columns_of_8 depth_of_8 columns_of_64
+NODE_FEATURES = """log_flops log_bytes_read log_bytes_written log_parameter_bytes log_intensity log_rows log_columns
+    log_depth log_batch log_window log_stride dilated depthwise grouped rows_of_8 columns_of_8 depth_of_8 columns_of_64
     depth_of_64 parameter_share read_share log_channels log_positions rank causal masked log_inputs log_readers
     log_last_dim last_dim_of_8 transposed""".split()
-)
 EDGE_FEATURES = ("log_bytes", "share_of_written", "share_of_read", "next")
 COST_COLUMNS = ("flops", "bytes_read", "bytes_written", "kernels")
 SIZE_COLUMNS = ("tiles", "elements", "input_bytes", "output_bytes", "parameter_bytes")
@@ -285,7 +282,15 @@ def _folded_edges(
 
 # --- device and software -------------------------------------------------------------------------------------------
 
-_RATES = (("fp64", False), ("fp32", False), ("fp16", False), ("tf32", True), ("fp16", True), ("bf16", True), ("int8", True))
+_RATES = (
+    ("fp64", False),
+    ("fp32", False),
+    ("fp16", False),
+    ("tf32", True),
+    ("fp16", True),
+    ("bf16", True),
+    ("int8", True),
+)
 _VENDORS = ("nvidia", "amd", "intel", "apple")
 _KINDS = ("gpu", "cpu", "accelerator")
 DEVICE_FEATURES = (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from gnnperf.graph import ComputationGraph, Edge, Node, TensorSpec
@@ -18,22 +18,23 @@ def peak_memory_bytes(graph: ComputationGraph, device: Device | None = None, sof
     """The most bytes that a network holds at once.
 
     Parameters, buffers and inputs stay from the first op to the last. What an op writes lives until its last reader
-    has run, and at least while the op itself runs; what the network returns lives to the end. An op in place
-    allocates nothing. Copies of weights that autocast makes stay until it ends. Scratch memory of libraries, such as
-    the workspace of a convolution, is left out.
+    has run, and at least while the op itself runs; what the network returns lives to the end. What is handed to a
+    module lives until the module returns, because the call in Python holds its arguments, unless a compiler removed
+    the call. An op in place allocates nothing. Copies of weights that autocast makes stay until it ends. Scratch memory
+    of libraries, such as the workspace of a convolution, is left out.
 
     Args:
         graph: The network.
         device: Where it runs: the allocator of a GPU rounds every tensor up to ``GPU_BLOCK_BYTES``. By default bytes
             are counted as they are.
         software: What runs it: without fused attention the matrix of scores takes memory. By default as each node
-            says.
+            says, and not compiled.
 
     Returns:
         Bytes.
     """
     block = GPU_BLOCK_BYTES if device is not None and device.kind == "gpu" else 1
-    storages = _storages(graph, block)
+    storages = _storages(graph, block, held=software is None or not software.compiled)
     freed: dict[int, int] = defaultdict(int)
     for storage in storages:
         freed[storage.last_use] += storage.bytes
@@ -60,16 +61,17 @@ class _Storage:
     specs: set[tuple[tuple[int, ...], str]] = field(default_factory=set)
 
 
-def _storages(graph: ComputationGraph, block: int) -> list[_Storage]:
+def _storages(graph: ComputationGraph, block: int, held: bool) -> list[_Storage]:
     """All memory that the ops allocate, each with the positions of the first and the last op that needs it."""
     readers = _last_readers(graph)
+    held_until = _held_until(graph) if held else readers
     incoming: dict[int, list[Edge]] = defaultdict(list)
     for edge in graph.edges:
         incoming[edge.target].append(edge)
     end = len(graph.nodes)
     of_node: dict[int, _Storage] = {}
     for position, node in enumerate(graph.nodes):
-        last_use = readers.get(position, position)
+        last_use = held_until.get(position, position)
         overwritten = _overwritten(node, position, incoming[position], of_node, readers)
         if overwritten is not None:
             overwritten.last_use = max(overwritten.last_use, last_use)
@@ -90,6 +92,35 @@ def _last_readers(graph: ComputationGraph) -> dict[int, int]:
     for edge in graph.edges:
         last[edge.source] = max(last.get(edge.source, 0), edge.target)
     return last
+
+
+def _held_until(graph: ComputationGraph) -> dict[int, int]:
+    """For every node that is read, the position of the last op that runs while some call holds its results.
+
+    A call is of the outermost module that holds the reader and not the writer.
+    """
+    paths = [node.module.split(".") if node.module else [] for node in graph.nodes]
+    returns = _returns(paths)
+    last: dict[int, int] = {}
+    for edge in graph.edges:
+        source, target = paths[edge.source], paths[edge.target]
+        common = next((d for d, (a, b) in enumerate(zip(source, target, strict=False)) if a != b), len(source))
+        is_handed_over = common < len(target) and graph.nodes[edge.target].phase == "forward"
+        end = returns[edge.target][common] if is_handed_over else edge.target
+        last[edge.source] = max(last.get(edge.source, 0), end)
+    return last
+
+
+def _returns(paths: Sequence[Sequence[str]]) -> list[list[int]]:
+    """For every node and every module on its path, the position of the last op before that module returns."""
+    returns: list[list[int]] = [[] for _ in paths]
+    for position in reversed(range(len(paths))):
+        following = paths[position + 1] if position + 1 < len(paths) else []
+        is_same = True
+        for depth, name in enumerate(paths[position]):
+            is_same = is_same and depth < len(following) and following[depth] == name
+            returns[position].append(returns[position + 1][depth] if is_same else position)
+    return returns
 
 
 def _overwritten(

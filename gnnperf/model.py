@@ -143,12 +143,14 @@ class PerformanceModel(nn.Module):
         self.op_class = nn.Embedding(config.op_classes, width)
         self.precision = nn.Embedding(config.precisions, width)
         self.node = nn.Linear(config.node_features, width)
-        self.rounds = nn.ModuleList(
-            OpConv(width, config.edge_features, config.dropout) for _ in range(config.layers)
-        )
+        self.rounds = nn.ModuleList(OpConv(width, config.edge_features, config.dropout) for _ in range(config.layers))
         context = config.embedding + config.software_features
         self.device = (
-            nn.Sequential(nn.Linear(config.device_features, 2 * config.embedding), nn.GELU(), nn.Linear(2 * config.embedding, config.embedding))
+            nn.Sequential(
+                nn.Linear(config.device_features, 2 * config.embedding),
+                nn.GELU(),
+                nn.Linear(2 * config.embedding, config.embedding),
+            )
             if config.embedding
             else None
         )
@@ -156,9 +158,12 @@ class PerformanceModel(nn.Module):
         self.head_node = nn.Linear(width, width)
         self.head_pair = nn.Linear(PAIR_FEATURES, width)
         self.head_context = nn.Linear(context, width)
-        self.head = nn.Sequential(nn.GELU(), nn.Dropout(config.dropout), nn.Linear(width, width), nn.GELU(), nn.Linear(width, 1))
+        self.head = nn.Sequential(
+            nn.GELU(), nn.Dropout(config.dropout), nn.Linear(width, width), nn.GELU(), nn.Linear(width, 1)
+        )
         self.overhead = nn.Sequential(nn.Linear(context + 3, 32), nn.GELU(), nn.Linear(32, 2))
         for last in (self.head[-1], self.overhead[-1]):
+            assert isinstance(last, nn.Linear)
             nn.init.zeros_(last.weight)
             nn.init.zeros_(last.bias)
 

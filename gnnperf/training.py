@@ -16,6 +16,7 @@ import torch
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from torch_geometric.data import Batch
 
+from gnnperf.cost.registry import OP_CLASSES
 from gnnperf.dataset import Dataset
 from gnnperf.features import (
     DEVICE_FEATURES,
@@ -27,7 +28,6 @@ from gnnperf.features import (
     device_rates,
     software_features,
 )
-from gnnperf.cost.registry import OP_CLASSES
 from gnnperf.hardware import PRECISIONS, load_device
 from gnnperf.model import ModelConfig, PerformanceModel, Rows
 from gnnperf.records import Record
@@ -104,7 +104,9 @@ class Batches:
     def __len__(self) -> int:
         return len(self._by_graph)
 
-    def order(self, graphs_per_step: int, generator: random.Random | None) -> Iterator[tuple[Batch, Rows, torch.Tensor, list[int]]]:
+    def order(
+        self, graphs_per_step: int, generator: random.Random | None
+    ) -> Iterator[tuple[Batch, Rows, torch.Tensor, list[int]]]:
         """Graphs, rows, logarithm of measured ms, and sample positions of each minibatch."""
         keys = list(self._by_graph)
         if generator is not None:
@@ -121,7 +123,9 @@ class Batches:
 
 
 @torch.no_grad()
-def predict_ms(model: PerformanceModel, dataset: Dataset, positions: Sequence[int], graphs_per_step: int = 64) -> np.ndarray:
+def predict_ms(
+    model: PerformanceModel, dataset: Dataset, positions: Sequence[int], graphs_per_step: int = 64
+) -> np.ndarray:
     """Predicted ms of the samples at ``positions``, (len(positions),)."""
     model.eval()
     predicted: dict[int, float] = {}
@@ -161,7 +165,9 @@ class Trainer:
     @property
     def result(self) -> PerformanceModel:
         """The model with averaged weights."""
-        return self.average.module
+        model = self.average.module
+        assert isinstance(model, PerformanceModel)
+        return model
 
     def run(self, report: Report) -> PerformanceModel:
         """Train the epochs that are left; ``report`` gets the numbers of each."""
@@ -190,7 +196,7 @@ class Trainer:
             self.average.update_parameters(self.model)
             losses += loss.item() * len(log_ms)
             rows_seen += len(log_ms)
-        return {"train/loss": losses / rows_seen, "learning_rate": self.scheduler.get_last_lr()[0]}
+        return {"train/loss": losses / rows_seen, "learning_rate": float(self.scheduler.get_last_lr()[0])}
 
     def _validate(self) -> float:
         predicted = predict_ms(self.result, self.dataset, self.split.validation)

@@ -37,7 +37,7 @@ class Part:
 
 
 def by_module(predictions: Sequence[Prediction], rows: int = DEFAULT_ROWS) -> list[Part]:
-    """The parts of a network, the costliest on the first device first, and the overhead last.
+    """The parts of a network, the costliest on the first device first, then all others, and the overhead last.
 
     The costliest part is split into its children, again and again, as long as that leaves at most ``rows`` parts; so
     there is detail where the time goes. Numbered blocks are taken together, and so are numbered layers that would be
@@ -59,7 +59,7 @@ def by_module(predictions: Sequence[Prediction], rows: int = DEFAULT_ROWS) -> li
         flops, moved = sum(costs[m].flops for m in chosen), sum(costs[m].bytes for m in chosen)
         by_cost = tuple(sorted(ops, key=lambda op: -ops[op]))
         parts.append(Part(group.name, by_cost, len(chosen), flops, moved, times_ms[chosen].sum(axis=0)))
-    parts.sort(key=lambda part: -part.times_ms[0])
+    parts.sort(key=lambda part: (part.name == _OTHERS, -part.times_ms[0]))
     return [*parts, Part(OVERHEAD, (), 0, 0.0, 0.0, np.array([p.overhead_ms for p in predictions]))]
 
 

@@ -74,7 +74,7 @@ def _totals(predictions: Sequence[Prediction]) -> str:
         [
             p.device.id,
             p.device.name,
-            "no (zero-shot)" if p.zero_shot else "yes",
+            "zero-shot" if p.zero_shot else "yes",
             significant(p.total_ms),
             f"{significant(p.interval_ms[0], 3)} - {significant(p.interval_ms[1], 3)}",
             significant(p.samples_per_s),
@@ -84,7 +84,7 @@ def _totals(predictions: Sequence[Prediction]) -> str:
         for p in predictions
     ]
     numbers = ["total ms", "90 % interval", "samples/s", "peak memory", "device memory"]
-    return _table(["device", "name", "timed in training?", *numbers], rows, texts=3)
+    return _table(["device", "name", "measured?", *numbers], rows, texts=3)
 
 
 def _bars(predictions: Sequence[Prediction]) -> list[str]:

@@ -28,7 +28,9 @@ def print_table(source: str, predictions: Sequence[Prediction], file: TextIO, ro
     """
     console = make_console(file)
     console.print(Text(heading(source, predictions[0]), style="bold"))
+    console.print()
     console.print(_totals(predictions))
+    console.print()
     shown = predictions[:MAX_DEVICES]
     console.print(_parts(by_module(shown, rows), shown))
     if len(shown) < len(predictions):
@@ -49,12 +51,13 @@ def heading(source: str, prediction: Prediction) -> str:
 
 
 def _totals(predictions: Sequence[Prediction]) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("device", overflow="fold")
-    for name in ("total ms", "90 % interval", "samples/s", "peak memory"):
-        table.add_column(name, justify="right")
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, collapse_padding=True)
+    table.add_column("device", no_wrap=True)
+    for name in ("total ms", "90 % interval", "samples/s"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("peak memory", justify="right")
     table.add_column("fits?")
-    table.add_column("timed in training?")
+    table.add_column("measured?")  # whether measurements of the device were in training
     for p in predictions:
         low, high = p.interval_ms
         table.add_row(
@@ -64,13 +67,13 @@ def _totals(predictions: Sequence[Prediction]) -> Table:
             significant(p.samples_per_s),
             short_bytes(p.peak_memory_bytes),
             "yes" if p.fits else f"NO, it has {short_bytes(p.device.memory_bytes)}",
-            "no (zero-shot)" if p.zero_shot else "yes",
+            "zero-shot" if p.zero_shot else "yes",
         )
     return table
 
 
 def _parts(parts: Sequence[Part], predictions: Sequence[Prediction]) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, collapse_padding=True)
     table.add_column("part", overflow="fold")
     table.add_column("ops", overflow="fold")
     for name in ("nodes", "FLOPs", "bytes"):

@@ -109,6 +109,18 @@ def test_a_result_that_nobody_reads_dies_at_once():
     assert peak_memory_bytes(ComputationGraph("waste", nodes, (), (), (floats(500),))) == 4000
 
 
+def test_what_a_module_is_given_lives_until_it_returns():
+    x, y = floats(1000), floats(10)
+    nodes = tuple(
+        Node(name, "relu", (), (result,), module=module)
+        for name, result, module in (("a", x, "stem"), ("b", y, "body.0"), ("c", floats(500), "body.1"), ("d", y, ""))
+    )
+    edges = (Edge(0, 1, x), Edge(1, 2, y), Edge(2, 3, floats(500)))
+    graph = ComputationGraph("calls", nodes, edges, (), (y,))
+    assert peak_memory_bytes(graph) == 4000 + 40 + 2000
+    assert peak_memory_bytes(graph, software=Software(compiled=True)) == 4000 + 40
+
+
 def test_a_cast_weight_stays():
     weight, half = floats(1000, kind="parameter"), TensorSpec((1000,), "float16", "parameter")
     nodes = (node("cast", [weight], [half], "cast"), node("use", [half], [floats(10)]), node("x", [], [floats(100)]))

@@ -76,7 +76,7 @@ def test_a_config_that_does_not_fit_the_vocabularies_is_refused(folder, model):
 
 def test_tensors_of_another_shape_are_refused(folder, model):
     edit(folder, config={**model.config.to_dict(), "width": 8})
-    with pytest.raises(ValueError, match="damaged: .* does not have the shape"):
+    with pytest.raises(ValueError, match=r"damaged: .* does not have the shape"):
         load_weights(folder)
 
 
@@ -90,7 +90,7 @@ def test_broken_files_are_one_line(folder):
 
 
 def test_absent_weights_say_what_to_do(tmp_path):
-    with pytest.raises(ValueError, match="no model weights in .*--weights"):
+    with pytest.raises(ValueError, match=r"no model weights in .*--weights"):
         load_weights(tmp_path)
 
 

@@ -4,11 +4,12 @@ import json
 from pathlib import Path
 
 import pytest
+import timm
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from gnnperf import networks
-from gnnperf.capture import capture_owned
+from gnnperf.capture import capture, capture_owned
 from gnnperf.cost import node_cost, unknown_ops
 from gnnperf.graph import Node
 
@@ -67,3 +68,19 @@ def test_rescaled_families_equal_a_trace(family: str) -> None:
         return capture_owned(model.module, model.example_inputs, "inference", "fp32", family)
 
     assert captured(2).rescale(5).content_hash == captured(5).content_hash
+
+
+@pytest.mark.parametrize("family", ["resnet", "vision_transformer", "efficientnet", "convnext"])
+def test_results_have_the_shapes_of_a_real_run(family: str) -> None:
+    module = timm.create_model(FAMILIES[family]).eval()
+    seen: dict[str, tuple[int, ...]] = {}
+    for path, part in module.named_modules():
+        if isinstance(part, torch.nn.Conv2d | torch.nn.Linear):
+            part.register_forward_hook(lambda _, args, out, path=path: seen.update({path: tuple(out.shape)}))
+    x = torch.randn(2, 3, 160, 160)
+    with torch.no_grad():
+        out = module(x)
+    real = dict(seen)
+    graph = capture(module, x)
+    assert [t.shape for t in graph.outputs] == [tuple(out.shape)]
+    assert {n.module: n.outputs[0].shape for n in graph.nodes if n.op in ("conv", "linear")} == real

@@ -1,0 +1,60 @@
+import math
+from dataclasses import replace
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from gnnperf.hardware import Software
+from gnnperf.records import SCHEMA, read_records, write_records
+
+
+def test_rows_come_back_as_they_were_written(tmp_path, record):
+    rows = [
+        record,
+        replace(record, compiled=True, parameter_count=25_557_032, reparameterized=True),
+        replace(record, status="out_of_memory", time_ms=math.nan),
+    ]
+    write_records(rows, tmp_path / "rows.parquet")
+    read = read_records(tmp_path / "rows.parquet")
+    assert read[:2] == rows[:2]
+    assert read[2].status == "out_of_memory" and math.isnan(read[2].time_ms)
+
+
+def test_software_is_that_of_the_row(record):
+    assert record.software == Software("torch", "2.4", False, "channels_first")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"status": "fine"}, "status 'fine'"),
+        ({"mode": "infer"}, "mode 'infer'"),
+        ({"precision": "half"}, "precision 'half'"),
+        ({"batch_size": 0}, "batch is empty"),
+        ({"image_size": -1}, "negative"),
+        ({"time_ms": 0.0}, "not a positive number"),
+        ({"time_ms": math.inf}, "not a positive number"),
+        ({"time_ms": math.nan}, "not a positive number"),
+        ({"status": "timeout"}, "has a time"),
+    ],
+)
+def test_a_wrong_row_is_named_and_nothing_is_written(tmp_path, record, wrong, message):
+    with pytest.raises(ValueError, match=rf"benchmark-one.csv:7: .*{message}"):
+        write_records([record, replace(record, source_line=7, **wrong)], tmp_path / "rows.parquet")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_file_of_another_kind_is_refused(tmp_path):
+    path = tmp_path / "rows.parquet"
+    with pytest.raises(ValueError, match="cannot read records"):
+        read_records(path)
+    path.write_text("time_ms\n1.0\n")
+    with pytest.raises(ValueError, match="cannot read records"):
+        read_records(path)
+    pq.write_table(pa.table({"time_ms": [1.0]}), path)
+    with pytest.raises(ValueError, match="does not hold gnnperf records: missing .*batch_size"):
+        read_records(path)
+    pq.write_table(pa.table({name: ["text"] for name in SCHEMA.names}), path)
+    with pytest.raises(ValueError, match="other columns or types"):
+        read_records(path)

@@ -5,10 +5,13 @@ import warnings
 from pathlib import Path
 
 import pytest
+import torch
 
 with warnings.catch_warnings():  # torch_geometric raises warnings while it is imported
     warnings.simplefilter("ignore")
     import torch_geometric  # noqa: F401
+
+torch.set_num_threads(1)  # the work is small, and tests run beside each other
 
 
 @pytest.fixture

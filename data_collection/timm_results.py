@@ -12,9 +12,10 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from gnnperf.graph import PRECISIONS
 from gnnperf.records import Record
 
 SOURCE = "huggingface+pytorch-image-models"
@@ -60,8 +61,18 @@ def names_from_timm() -> Names:
 
 
 def names_from_file(path: str | Path) -> Names:
-    """Families and present names from a JSON file ``{name: [family, present name or null]}``."""
-    return {name: (family, present) for name, (family, present) in json.loads(Path(path).read_text()).items()}
+    """Families and present names from a JSON file ``{name: [family, present name or null]}``.
+
+    Raises:
+        ValueError: If it cannot be read or has another form.
+    """
+    try:
+        content = json.loads(Path(path).read_text(encoding="utf-8"))
+        return {name: (family, present) for name, (family, present) in content.items()}
+    except OSError as error:
+        raise ValueError(f"cannot read the names in {str(path)!r}: {error.strerror}") from error
+    except (ValueError, AttributeError, TypeError) as error:
+        raise ValueError(f"{str(path)!r} does not map names to [family, present name or null]") from error
 
 
 def import_timm(clone: str | Path, names: Names) -> Import:
@@ -72,7 +83,7 @@ def import_timm(clone: str | Path, names: Names) -> Import:
         names: See ``Names``.
 
     Raises:
-        ValueError: If there are no result files.
+        ValueError: If there are no result files, or a row of one is damaged.
     """
     files = sorted((Path(clone) / "results").glob("benchmark-*.csv"))
     if not files:
@@ -87,52 +98,62 @@ def import_timm(clone: str | Path, names: Names) -> Import:
 
 def _import_file(path: Path, names: Names, result: Import) -> None:
     parsed = _FILE_NAME.fullmatch(path.name)
-    if parsed is None or parsed["device"] not in DEVICES:
-        with path.open(newline="") as file:
-            result.skipped["file name not understood or device not known"] += sum(1 for _ in csv.DictReader(file))
-        return
-    prefix = parsed["mode"]
-    with path.open(newline="") as file:
+    understood = parsed is not None and parsed["device"] in DEVICES and parsed["precision"] in PRECISIONS
+    with path.open(newline="", encoding="utf-8") as file:
         for line, row in enumerate(csv.DictReader(file), start=2):
-            name = row["model"].partition(".")[0]
-            family, present = names.get(name, ("", None))
-            batch_size, rate = _number(row[f"{prefix}_batch_size"]), _number(row[f"{prefix}_samples_per_sec"])
-            if not batch_size or not rate:
-                result.skipped["no measurement"] += 1
-            elif present is None:
-                result.skipped["architecture gone from timm" if family else "architecture not known"] += 1
+            if parsed is None or not understood:
+                result.skipped["file name not understood or device not known"] += 1
+                continue
+            try:
+                imported = _import_row(row, parsed, names)
+            except (KeyError, TypeError, ValueError) as error:
+                raise ValueError(f"{path.name}:{line}: not a row of benchmark results ({error!r})") from error
+            if isinstance(imported, str):
+                result.skipped[imported] += 1
             else:
-                result.records.append(
-                    Record(
-                        source=SOURCE,
-                        source_file=f"results/{path.name}",
-                        source_line=line,
-                        network=f"timm:{present}",
-                        family=family,
-                        device=DEVICES[parsed["device"]],
-                        framework="torch",
-                        version=_version(parsed["version"]),
-                        compiled=parsed["compiled"] is not None,
-                        memory_format="channels_last" if parsed["layout"] == "nhwc" else "channels_first",
-                        mode="inference" if prefix == "infer" else "training",
-                        precision=parsed["precision"],
-                        batch_size=int(batch_size),
-                        image_size=int(row[f"{prefix}_img_size"]),
-                        # The step time of the files is not always one batch; the rate is.
-                        time_ms=1e3 * batch_size / rate,
-                        label="forward" if prefix == "infer" else "forward, loss, backward, sgd step",
-                        reparameterized=prefix == "infer" and parsed["version"] in _FOLDED_VERSIONS,
-                        parameter_count=round(1e6 * float(row["param_count"])),
-                    )
-                )
+                result.records.append(replace(imported, source_file=f"results/{path.name}", source_line=line))
+
+
+def _import_row(row: dict[str, str], parsed: re.Match[str], names: Names) -> Record | str:
+    """The record of a row of the file ``parsed``, or why there is none."""
+    prefix, name = parsed["mode"], row["model"].partition(".")[0]
+    family, present = names.get(name, ("", None))
+    batch_size, rate = _number(row[f"{prefix}_batch_size"]), _number(row[f"{prefix}_samples_per_sec"])
+    if not batch_size or not rate:
+        return "no measurement"
+    if present is None:
+        return "architecture gone from timm" if family else "architecture not known"
+    return Record(
+        source=SOURCE,
+        source_file="",
+        source_line=0,
+        network=f"timm:{present}",
+        family=family,
+        device=DEVICES[parsed["device"]],
+        framework="torch",
+        version=_version(parsed["version"]),
+        compiled=parsed["compiled"] is not None,
+        memory_format="channels_last" if parsed["layout"] == "nhwc" else "channels_first",
+        mode="inference" if prefix == "infer" else "training",
+        precision=parsed["precision"],
+        batch_size=int(batch_size),
+        image_size=int(row[f"{prefix}_img_size"]),
+        # The step time of the files is not always one batch; the rate is.
+        time_ms=1e3 * batch_size / rate,
+        label="forward" if prefix == "infer" else "forward, loss, backward, sgd step",
+        reparameterized=prefix == "infer" and parsed["version"] in _FOLDED_VERSIONS,
+        parameter_count=round(1e6 * float(row["param_count"])),
+    )
 
 
 def _version(digits: str) -> str:
-    """``240`` is 2.4.0, ``113`` is 1.13 and ``1121`` would be 1.12.1: only torch 1 had two-digit minor versions."""
-    return f"1.{digits[1:3]}" if digits[0] == "1" else f"{digits[0]}.{digits[1]}"
+    """``240`` is 2.4.0, ``113`` is 1.13, ``1121`` is 1.12.1 and ``2100`` is 2.10.0; ``110`` is taken for 1.10."""
+    two_digit_minor = len(digits) > 3 or digits.startswith("11")
+    return f"{digits[0]}.{digits[1:3] if two_digit_minor else digits[1]}"
 
 
 def _number(text: str | None) -> float:
+    """A positive number, 0 where the file has none."""
     value = float(text) if text else math.nan
     return value if math.isfinite(value) and value > 0 else 0.0
 

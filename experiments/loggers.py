@@ -11,7 +11,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
+import numpy as np
 import pandas as pd
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from omegaconf import DictConfig
 
@@ -97,8 +99,10 @@ class Wandb:
             self._run.summary.update({f"{name}/{row}": value for row, value in table["MAPE %"].items()})
 
     def figure(self, name: str, figure: Figure) -> None:
-        """Log an image."""
-        self._run.log({name: self._wandb.Image(figure)})
+        """Log an image, drawn here: wandb's own way to draw figures needs a pyplot that nobody imported."""
+        canvas = FigureCanvasAgg(figure)
+        canvas.draw()
+        self._run.log({name: self._wandb.Image(np.asarray(canvas.buffer_rgba()))})
 
     def close(self) -> None:
         """Flush and end the run."""

@@ -1,14 +1,9 @@
 """What several tests need: a small network, and weights that nobody trained."""
 
-import warnings
 from pathlib import Path
 
 import pytest
 import torch
-
-with warnings.catch_warnings():  # torch_geometric raises warnings while it is imported
-    warnings.simplefilter("ignore")
-    import torch_geometric  # noqa: F401
 
 FACTS = {
     "training_devices": ["rtx-4090", "a100-sxm4-40gb"],

@@ -115,17 +115,20 @@ class LogLinear:
 class GradientBoosting:
     """LightGBM on ``gnnperf.aggregates.AGGREGATES`` with the file as a category.
 
-    It learns how far the logarithm of the time lies from that of the calibrated roofline, by absolute error, which is
-    what the percentage error is to first order; boosting stops where the validation rows no longer improve.
+    It learns how far the logarithm of the time lies from that of the roofline, by Huber's loss, which beyond 10 % is the
+    absolute error; boosting stops where the absolute error of the validation rows no longer improves. Objective,
+    target and leaves were chosen by the validation rows of the unseen architectures.
 
     Args:
         seed: Of the rows and columns that each tree sees.
     """
 
     PARAMETERS: ClassVar[dict[str, Any]] = {
-        "objective": "l1",
+        "objective": "huber",
+        "alpha": 0.1,
+        "metric": "l1",
         "learning_rate": 0.05,
-        "num_leaves": 31,
+        "num_leaves": 63,
         "min_data_in_leaf": 20,
         "feature_fraction": 0.5,
         "bagging_fraction": 0.8,
@@ -136,13 +139,13 @@ class GradientBoosting:
         "num_threads": 2,
         "verbosity": -1,
     }
-    ROUNDS = 2000
+    ROUNDS = 3000
     PATIENCE = 100
 
     def __init__(self, seed: int = 0) -> None:
         self._seed = seed
         self._files: dict[str, int] = {}
-        self._base = CalibratedRoofline()
+        self._roofline = Roofline()
         self._booster: lightgbm.Booster | None = None
 
     def fit(self, dataset: Dataset, train: Sequence[int], validation: Sequence[int] = ()) -> Self:
@@ -151,7 +154,6 @@ class GradientBoosting:
         Raises:
             ValueError: If there are no training rows.
         """
-        self._base.fit(dataset, train)
         self._files = {file: number for number, file in enumerate(sorted(set(_files(dataset, train))))}
         names = ["file", *AGGREGATES]
         learned = lightgbm.Dataset(
@@ -176,10 +178,10 @@ class GradientBoosting:
         """Milliseconds, (len(positions),)."""
         assert self._booster is not None, "fit comes first"
         log_ratio = np.asarray(self._booster.predict(self._inputs(dataset, positions), num_threads=2))
-        return self._base.predict_ms(dataset, positions) * np.exp(log_ratio)
+        return self._roofline.predict_ms(dataset, positions) * np.exp(log_ratio)
 
     def _target(self, dataset: Dataset, positions: Sequence[int]) -> Array:
-        return np.log(_measured_ms(dataset, positions) / self._base.predict_ms(dataset, positions))
+        return np.log(_measured_ms(dataset, positions) / self._roofline.predict_ms(dataset, positions))
 
     def _inputs(self, dataset: Dataset, positions: Sequence[int]) -> Array:
         """(rows, 1 + ``AGGREGATES``); a file that was not trained on is a missing value."""

@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-import networkx as nx
+if TYPE_CHECKING:
+    import networkx as nx
 
 FORMAT_VERSION = 1
 MODES = ("inference", "training")
@@ -257,6 +258,8 @@ class ComputationGraph:
 
     def to_networkx(self) -> nx.MultiDiGraph:
         """A networkx multigraph: node ids are positions, attributes are the fields of ``Node`` and ``TensorSpec``."""
+        import networkx as nx
+
         graph: nx.MultiDiGraph = nx.MultiDiGraph(
             name=self.name, mode=self.mode, precision=self.precision, batch_size=self.batch_size
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import random
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -13,8 +13,9 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
-from torch_geometric.data import Batch
+from torch_geometric.data import Batch, Data
 
 from gnnperf.cost.registry import OP_CLASSES
 from gnnperf.dataset import Dataset
@@ -29,7 +30,7 @@ from gnnperf.features import (
     software_features,
 )
 from gnnperf.hardware import PRECISIONS, load_device
-from gnnperf.model import ModelConfig, PerformanceModel, Rows
+from gnnperf.model import ModelConfig, PerformanceModel, Rows, Times
 from gnnperf.records import Record
 from gnnperf.splits import Split
 
@@ -46,6 +47,9 @@ class TrainingConfig:
         learning_rate: Highest rate; it rises over the first twentieth and falls as a cosine to a hundredth.
         weight_decay: Of AdamW.
         averaging: Decay of the exponential average of the weights, which is what is used.
+        prior: Weight of the pull of memory-bound ops towards their roofline, see ``roofline_prior``.
+        family_balance: How much more the rows of a small family of architectures count: the weight of a row is the
+            size of its family to the power of minus this.
         feature_noise: Standard deviation of noise on the node features.
         gradient_clip: Highest norm of a gradient.
         seed: Of weights, order, dropout and noise.
@@ -56,7 +60,9 @@ class TrainingConfig:
     learning_rate: float = 2e-3
     weight_decay: float = 0.02
     averaging: float = 0.998
-    feature_noise: float = 0.01
+    prior: float = 0.2
+    family_balance: float = 0.5
+    feature_noise: float = 0.03
     gradient_clip: float = 1.0
     seed: int = 0
 
@@ -73,6 +79,24 @@ def model_config(**sizes: Any) -> ModelConfig:
         software_features=len(SOFTWARE_FEATURES),
         **sizes,
     )
+
+
+# Ops that do little but move bytes. Run one by one, they come close to their roofline, whatever the network.
+_MEMORY_BOUND = ("elementwise", "normalization", "softmax", "reduction", "pooling", "movement")
+
+
+def roofline_prior(times: Times, data: Data, rows: Rows) -> Tensor:
+    """How far the ops are from their rooflines: the mean over rows of squared log ratios, weighted by share of time.
+
+    Only totals are measured, so nothing else tells a model that a slow convolution is slow rather than the additions
+    around it. Memory-bound ops count fully in an eager run; other ops, and all under a compiler, which fuses them into
+    their neighbours, a twentieth.
+    """
+    bound = torch.tensor([name in _MEMORY_BOUND for name in OP_CLASSES])[data.op_class[times.node]]
+    eager = rows.software[times.row, SOFTWARE_FEATURES.index("compiled")] == 0
+    tight = torch.where(bound & eager, 1.0, 0.05)
+    share = (data.count[times.node] * times.node_ms / times.total_ms[times.row].clamp(min=1e-6)).detach()
+    return (tight * share * times.log_ratio.square()).sum() / len(rows.graph)
 
 
 def rows_of(records: Sequence[Record], graphs: Sequence[int]) -> Rows:
@@ -151,6 +175,7 @@ class Trainer:
         torch.manual_seed(training.seed)
         self.dataset, self.split, self.training, self.checkpoint = dataset, split, training, checkpoint
         self.batches = Batches(dataset, split.train)
+        self.weights = _family_weights(dataset, split.train, training.family_balance)
         self.model = PerformanceModel(config)
         self.average = AveragedModel(self.model, multi_avg_fn=get_ema_multi_avg_fn(training.averaging))
         self.optimizer = torch.optim.AdamW(
@@ -185,16 +210,18 @@ class Trainer:
         self.model.train()
         losses, rows_seen = 0.0, 0
         order = random.Random(self.training.seed * 100_003 + self.epoch)
-        for batch, rows, log_ms, _ in self.batches.order(self.training.graphs_per_step, order):
+        for batch, rows, log_ms, positions in self.batches.order(self.training.graphs_per_step, order):
             batch.x = batch.x + self.training.feature_noise * torch.randn_like(batch.x)
-            loss = (self.model(batch, rows).total_ms.clamp(min=1e-6).log() - log_ms).abs().mean()
+            times = self.model(batch, rows)
+            errors = (times.total_ms.clamp(min=1e-6).log() - log_ms).abs()
+            prior = self.training.prior * roofline_prior(times, batch, rows)
             self.optimizer.zero_grad(set_to_none=True)
-            loss.backward()
+            ((self.weights[positions] * errors).mean() + prior).backward()
             torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.training.gradient_clip)
             self.optimizer.step()
             self.scheduler.step()
             self.average.update_parameters(self.model)
-            losses += loss.item() * len(log_ms)
+            losses += errors.sum().item()
             rows_seen += len(log_ms)
         return {"train/loss": losses / rows_seen, "learning_rate": float(self.scheduler.get_last_lr()[0])}
 
@@ -237,3 +264,11 @@ def _rate(step: int, steps: int) -> float:
     if step < warm:
         return (step + 1) / warm
     return 0.01 + 0.99 * 0.5 * (1 + math.cos(math.pi * (step - warm) / max(1, steps - warm)))
+
+
+def _family_weights(dataset: Dataset, train: Sequence[int], balance: float) -> Tensor:
+    """A weight for every sample, 1 on average over the training rows."""
+    families = Counter(dataset.samples[p].record.family for p in train)
+    weights = torch.ones(len(dataset.samples))
+    weights[list(train)] = torch.tensor([families[dataset.samples[p].record.family] ** -balance for p in train])
+    return weights / weights[list(train)].mean()

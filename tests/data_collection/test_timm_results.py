@@ -12,7 +12,9 @@ NAMES = {
     "old_vit": ("vision_transformer", "new_vit"),
     "lost": ("resnet", None),
 }
-INFER = "model,infer_img_size,infer_samples_per_sec,infer_step_time,infer_batch_size,param_count,infer_gmacs,infer_macts"
+INFER = (
+    "model,infer_img_size,infer_samples_per_sec,infer_step_time,infer_batch_size,param_count,infer_gmacs,infer_macts"
+)
 TRAIN = "model,train_samples_per_sec,train_step_time,train_batch_size,train_img_size,param_count"
 
 

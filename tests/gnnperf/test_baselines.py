@@ -76,7 +76,9 @@ def test_aggregates_have_a_name_each_and_are_finite(toy_dataset):
     assert np.isfinite(values).all()
     named = dict(zip(AGGREGATES, values, strict=True))
     assert named["conv_count"] == 2 and named["count_relu"] == 1 and named["count_linear"] == 0
-    shares = sum(value for name, value in named.items() if name.endswith("_share") and name[:-6] + "_log_flops" in named)
+    shares = sum(
+        value for name, value in named.items() if name.endswith("_share") and name[:-6] + "_log_flops" in named
+    )
     assert shares == pytest.approx(1)
     assert named["other_conv_count"] == 2 and named["pointwise_count"] == named["depthwise_count"] == 0
 

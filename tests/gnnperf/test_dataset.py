@@ -88,9 +88,9 @@ def test_a_network_that_does_not_scale_is_captured_at_each_batch_size(vit, cache
     stiff = replace(captured, rescale_error="its shapes do not grow with the batch")
     sizes = []
 
-    def capture(network, batch_size):
-        sizes.append(batch_size)
-        return captured.rescale(batch_size)
+    def capture(network, model):
+        sizes.append(len(model.example_inputs[0]))
+        return captured.rescale(sizes[-1])
 
     monkeypatch.setattr(dataset_module, "_capture", capture)
     monkeypatch.setattr(GraphStore, "_captured", lambda self, network: stiff)

@@ -30,7 +30,9 @@ class Attention(torch.nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.blocks = torch.nn.ModuleList(torch.nn.TransformerEncoderLayer(32, 4, 64, batch_first=True) for _ in range(6))
+        self.blocks = torch.nn.ModuleList(
+            torch.nn.TransformerEncoderLayer(32, 4, 64, batch_first=True) for _ in range(6)
+        )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         for block in self.blocks:

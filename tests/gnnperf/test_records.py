@@ -53,7 +53,7 @@ def test_a_file_of_another_kind_is_refused(tmp_path):
     with pytest.raises(ValueError, match="cannot read records"):
         read_records(path)
     pq.write_table(pa.table({"time_ms": [1.0]}), path)
-    with pytest.raises(ValueError, match="does not hold gnnperf records: missing .*batch_size"):
+    with pytest.raises(ValueError, match=r"does not hold gnnperf records: missing .*batch_size"):
         read_records(path)
     pq.write_table(pa.table({name: ["text"] for name in SCHEMA.names}), path)
     with pytest.raises(ValueError, match="other columns or types"):

@@ -83,7 +83,9 @@ def test_a_checkpoint_of_another_run_is_refused(toy_dataset, tmp_path, other):
 
 
 def test_the_result_averages_the_weights(toy_dataset):
-    trainer = Trainer(toy_dataset, SPLIT, CONFIG, replace(TRAINING, epochs=1, graphs_per_step=100, averaging=0.75), None)
+    trainer = Trainer(
+        toy_dataset, SPLIT, CONFIG, replace(TRAINING, epochs=1, graphs_per_step=100, averaging=0.75), None
+    )
     before = {name: p.detach().clone() for name, p in trainer.model.named_parameters()}
     trainer.run(lambda values: None)  # one step: the average starts from the weights after it
     first = {name: p.detach().clone() for name, p in trainer.model.named_parameters()}

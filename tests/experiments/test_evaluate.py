@@ -1,0 +1,56 @@
+import pandas as pd
+import pytest
+
+from experiments.evaluate import evaluate
+from experiments.train import train
+
+PREDICTORS = ["roofline, spec sheet only", "roofline, calibrated by file", "log-linear by file", "LightGBM", "gnnperf"]
+
+
+@pytest.fixture
+def weights(configure, tmp_path):
+    train(configure("train"))
+    return str(tmp_path / "train" / "weights")
+
+
+def test_all_predictors_stand_in_one_table(configure, tmp_path, weights, capsys):
+    table = evaluate(configure("evaluate", weights=weights))
+    assert table.index.tolist() == PREDICTORS
+    assert table["rows"].tolist() == [6] * 5
+    folder = tmp_path / "evaluate"
+    assert {path.name for path in folder.iterdir()} == {
+        *(f"test{part}.csv" for part in ("", "_gpu", "_cpu", "_by_family", "_by_device", "_by_file")),
+        "test_scatter_gnnperf.png",
+    }
+    read = pd.read_csv(folder / "test.csv", index_col=0)
+    assert read["MAPE %"].tolist() == pytest.approx(table["MAPE %"].tolist())
+    families = pd.read_csv(folder / "test_by_family.csv", index_col=0)
+    assert families["rows"].to_dict() == {"resnet": 2, "mambaout": 2, "byobnet": 2}
+    assert families["LightGBM"].mean() == pytest.approx(table["mean over families %"]["LightGBM"])
+    gpu, cpu = (pd.read_csv(folder / f"test_{kind}.csv", index_col=0) for kind in ("gpu", "cpu"))
+    assert ((gpu["MAPE %"] + cpu["MAPE %"]) / 2).tolist() == pytest.approx(table["MAPE %"].tolist())
+    printed = capsys.readouterr().out
+    ratio = table["MAPE %"]["gnnperf"] / table["MAPE %"]["LightGBM"]
+    assert f"gnnperf against LightGBM: MAPE {table['MAPE %']['gnnperf']:.1f} %" in printed
+    assert f"(ratio {ratio:.2f})" in printed
+    assert "skipped      2  no measurement" in printed and "test rows of CPUs" in printed
+
+
+def test_several_weights_are_compared(configure, tmp_path, weights):
+    train(configure("train", model="opwise", folder=str(tmp_path / "opwise")))
+    table = evaluate(configure("evaluate", f"weights=[{weights},{tmp_path}/opwise/weights]"))
+    assert table.index.tolist()[-2:] == ["gnnperf (train)", "gnnperf (opwise)"]
+    assert len(list((tmp_path / "evaluate").glob("*.png"))) == 2
+
+
+def test_weights_that_may_have_seen_test_rows_are_refused(configure, tmp_path):
+    train(configure("train", "split=all", folder=str(tmp_path / "all")))
+    with pytest.raises(ValueError, match="may have seen test rows"):
+        evaluate(configure("evaluate", weights=f"{tmp_path}/all/weights"))
+
+
+def test_a_split_without_test_rows_and_missing_weights_are_errors(configure, weights):
+    with pytest.raises(ValueError, match="no test rows"):
+        evaluate(configure("evaluate", "split=all", weights=weights))
+    with pytest.raises(ValueError, match="there are no model weights"):
+        evaluate(configure("evaluate", weights="/nowhere"))

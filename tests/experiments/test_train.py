@@ -1,0 +1,118 @@
+import builtins
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+import experiments.train
+from experiments.train import train
+from gnnperf.weights import load_weights
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_a_run_leaves_weights_numbers_tables_and_plots(configure, tmp_path, capsys):
+    config = configure("train", logger="csv")
+    metrics = train(config)
+    folder = tmp_path / "train"
+    assert json.loads((folder / "metrics.json").read_text()) == metrics
+    assert metrics["rows"] == {"train": 8, "validation": 2, "test": 6, "left_out": 0}
+    assert metrics["epoch"] == 2 and metrics["validation/MAPE %"] == pytest.approx(metrics["validation/mape_percent"])
+    assert metrics["skipped"]["no measurement"] == 2
+    loaded = load_weights(folder / "weights")
+    assert loaded.training_devices == {"i9-10940x", "rtx-4090"}
+    assert "attention" in loaded.training_ops and "conv" in loaded.training_ops
+    assert loaded.facts["training_split"] == metrics["split"]
+    assert loaded.model.config.width == 16
+    (low, high), (wide_low, wide_high) = loaded.interval_log_ratio(False), loaded.interval_log_ratio(True)
+    assert low < high and wide_high - wide_low == pytest.approx(2.5 * (high - low))
+    epochs = pd.read_csv(folder / "epochs.csv")
+    assert epochs["epoch"].tolist() == [1, 2] and {"train/loss", "learning_rate"} <= set(epochs)
+    assert {path.name for path in folder.iterdir()} == {
+        "checkpoint.pt",
+        "epochs.csv",
+        "metrics.json",
+        "validation.csv",
+        "validation_by_device.csv",
+        "validation_by_family.csv",
+        "validation_by_file.csv",
+        "validation_scatter.png",
+        "weights",
+    }
+    assert "validation rows by device" in capsys.readouterr().out
+
+
+def test_nothing_of_the_machine_is_in_the_weights(configure, tmp_path):
+    train(configure("train"))
+    text = (tmp_path / "train" / "weights" / "model.json").read_text()
+    assert str(tmp_path.parent) not in text and "clone" not in text
+
+
+def test_test_rows_are_not_looked_at(configure, tmp_path, monkeypatch):
+    looked_at = []
+    real = experiments.train.predict_ms
+    monkeypatch.setattr(experiments.train, "predict_ms", lambda m, d, p: looked_at.extend(p) or real(m, d, p))
+    split = {}
+    make_split = experiments.train.make_split
+    monkeypatch.setattr(experiments.train, "make_split", lambda c, s: split.setdefault("it", make_split(c, s)))
+    train(configure("train"))
+    assert split["it"].test and looked_at and not set(looked_at) & set(split["it"].test)
+
+
+def test_a_run_goes_on_where_it_stopped(configure, tmp_path, monkeypatch, capsys):
+    def interrupted(self, numbers):
+        if numbers["epoch"] == 2:
+            raise KeyboardInterrupt
+        real(self, numbers)
+
+    real = experiments.train.Loggers.log
+    monkeypatch.setattr(experiments.train.Loggers, "log", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        train(configure("train", logger="csv"))
+    monkeypatch.undo()
+    metrics = train(configure("train", logger="csv"))
+    assert "going on after epoch 1" in capsys.readouterr().out
+    assert metrics["epoch"] == 2
+    assert pd.read_csv(tmp_path / "train" / "epochs.csv")["epoch"].tolist() == [1, 2]
+    again = train(configure("train", logger="csv"))  # finished: nothing is trained again
+    assert again["validation/MAPE %"] == metrics["validation/MAPE %"]
+
+
+def test_intervals_can_be_taken_over(configure, tmp_path, capsys):
+    train(configure("train"))
+    honest = load_weights(tmp_path / "train" / "weights")
+    train(
+        configure("train", "split=all", folder=str(tmp_path / "ship"), intervals_from=str(tmp_path / "train/weights"))
+    )
+    shipped = load_weights(tmp_path / "ship" / "weights")
+    assert shipped.interval_log_ratio(False) == honest.interval_log_ratio(False)
+    assert "too narrow" not in capsys.readouterr().out
+    train(configure("train", "split=all", folder=str(tmp_path / "careless")))
+    assert "the intervals are too narrow" in capsys.readouterr().out
+
+
+def test_without_a_logger_wandb_is_never_imported(configure, monkeypatch):
+    real = builtins.__import__
+
+    def blocked(name, *arguments, **keywords):
+        assert name.partition(".")[0] != "wandb", "wandb was imported"
+        return real(name, *arguments, **keywords)
+
+    monkeypatch.delitem(sys.modules, "wandb", raising=False)
+    monkeypatch.setattr(builtins, "__import__", blocked)
+    train(configure("train"))
+    assert "wandb" not in sys.modules
+
+
+@pytest.mark.parametrize("main", ["train", "evaluate"])
+def test_a_users_mistake_is_one_line_and_exit_code_2(main, tmp_path):
+    environment = {key: value for key, value in os.environ.items() if key != "GNNPERF_TIMM_RESULTS"}
+    command = [sys.executable, "-W", "ignore", "-m", f"experiments.{main}", f"hydra.run.dir={tmp_path}"]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 2, done.stderr
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("error: no measurements: give data.clone=FOLDER")

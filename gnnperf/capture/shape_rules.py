@@ -55,11 +55,17 @@ def _batch_norm(args: tuple[Any, ...]) -> Any:
     return torch.empty_like(x), x.new_empty(0, dtype=torch.float32), x.new_empty(0, dtype=torch.float32)
 
 
+def _grid_sample(args: tuple[Any, ...]) -> Any:
+    x, grid = args[:2]
+    return x.new_empty((*x.shape[:2], *grid.shape[1:-1])) if x.is_contiguous() else None
+
+
 _RULES: dict[str, Callable[[tuple[Any, ...]], Any]] = {
     **dict.fromkeys(_UNARY, _same),
     **dict.fromkeys(_BINARY, _broadcast),
     "native_layer_norm": _layer_norm,
     "native_batch_norm": _batch_norm,
+    "grid_sampler_2d": _grid_sample,
 }
 
 

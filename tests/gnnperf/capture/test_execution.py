@@ -89,7 +89,16 @@ def test_shape_rules_agree_with_torch(dtype: torch.dtype) -> None:
             for y in [*operands, m(5), m(4, 1), m(3, 1, 1), m(), 2, 2.5]:
                 x + y, x * y, x / y, x - y
         if dtype.is_floating_point:
+            torch.nn.functional.grid_sample(m(2, 3, 4, 5), m(2, 6, 7, 2), align_corners=False)
             for x in operands[:3]:
                 nn.BatchNorm2d(3, device="meta", dtype=torch.float32).eval()(x)
     if dtype.is_floating_point:
-        assert checked.seen >= {"relu", "gelu", "add", "mul", "native_layer_norm", "native_batch_norm"}
+        assert checked.seen >= {
+            "relu",
+            "gelu",
+            "add",
+            "mul",
+            "native_layer_norm",
+            "native_batch_norm",
+            "grid_sampler_2d",
+        }

@@ -1,6 +1,7 @@
-"""Results of the most frequent ops without torch's own ``meta`` kernels.
+"""Results of ops without torch's own ``meta`` kernels.
 
-Some of those are written in Python and take most of the time of a capture. Each rule answers None where it does not
+Some of those are written in Python and take most of the time of a capture; one gets the layout wrong. Each rule answers
+None where it does not
 apply; the kernel then runs.
 """
 
@@ -55,9 +56,19 @@ def _batch_norm(args: tuple[Any, ...]) -> Any:
     return torch.empty_like(x), x.new_empty(0, dtype=torch.float32), x.new_empty(0, dtype=torch.float32)
 
 
+def _convolution(args: tuple[Any, ...]) -> Any:
+    """cuDNN and oneDNN write channels last where an operand lies so; the ``meta`` kernel cannot know."""
+    out = torch.ops.aten.convolution.default(*args)
+    image = {4: torch.channels_last, 5: torch.channels_last_3d}.get(out.dim())
+    if image is None or not any(not t.is_contiguous() and t.is_contiguous(memory_format=image) for t in args[:2]):
+        return out
+    return torch.empty_like(out, memory_format=image)
+
+
 _RULES: dict[str, Callable[[tuple[Any, ...]], Any]] = {
     **dict.fromkeys(_UNARY, _same),
     **dict.fromkeys(_BINARY, _broadcast),
+    "convolution": _convolution,
     "native_layer_norm": _layer_norm,
     "native_batch_norm": _batch_norm,
 }

@@ -1,4 +1,4 @@
-"""How long captures take: ``python -m experiments.capture_times data.clone=FOLDER``; see ``conf/capture_times.yaml``."""
+"""How long captures take: ``python -m experiments.capture_times data.clone=FOLDER``."""
 
 from __future__ import annotations
 

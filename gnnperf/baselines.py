@@ -115,8 +115,8 @@ class LogLinear:
 class GradientBoosting:
     """LightGBM on ``gnnperf.aggregates.AGGREGATES`` with the file as a category.
 
-    It learns how far the logarithm of the time lies from that of the roofline, by Huber's loss, which beyond 10 % is the
-    absolute error; boosting stops where the absolute error of the validation rows no longer improves. Objective,
+    It learns how far the logarithm of the time lies from that of the roofline, by Huber's loss, which is the absolute
+    error beyond 10 %; boosting stops where the absolute error of the validation rows no longer improves. Objective,
     target and leaves were chosen by the validation rows of the unseen architectures.
 
     Args:

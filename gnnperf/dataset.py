@@ -28,7 +28,7 @@ from gnnperf.graph import FORMAT_VERSION, ComputationGraph
 from gnnperf.networks import ZooModel
 from gnnperf.records import Record
 
-CAPTURE_VERSION = 2
+CAPTURE_VERSION = 3
 _CAPTURE_BATCH_SIZE = 4
 
 

@@ -20,7 +20,7 @@ from gnnperf.cost.roofline import LAUNCH_MS, compute_precision
 from gnnperf.graph import ComputationGraph, Node
 from gnnperf.hardware import FRAMEWORKS, PRECISIONS, Device, Software
 
-FEATURE_VERSION = 1
+FEATURE_VERSION = 2
 FOLD_DEPTH = 3
 
 OPS = """unknown abs adaptive_avg_pool adaptive_max_pool add addcmul argmax attention avg_pool batch_norm cast cdist
@@ -37,8 +37,9 @@ _PRECISION_INDEX = {name: index for index, name in enumerate(PRECISIONS)}
 NODE_FEATURES = """log_flops log_bytes_read log_bytes_written log_parameter_bytes log_intensity log_rows log_columns
     log_depth log_batch log_window log_stride dilated depthwise grouped rows_of_8 columns_of_8 depth_of_8 columns_of_64
     depth_of_64 parameter_share read_share log_channels log_positions rank causal masked log_inputs log_readers
-    log_last_dim last_dim_of_8 transposed""".split()
-EDGE_FEATURES = ("log_bytes", "share_of_written", "share_of_read", "next")
+    log_last_dim last_dim_of_8 transposed reads_channels_last reads_permuted
+    writes_channels_last writes_permuted mixed_layouts""".split()
+EDGE_FEATURES = ("log_bytes", "share_of_written", "share_of_read", "next", "channels_last", "permuted")
 COST_COLUMNS = ("flops", "bytes_read", "bytes_written", "kernels")
 SIZE_COLUMNS = ("tiles", "elements", "input_bytes", "output_bytes", "parameter_bytes")
 
@@ -166,8 +167,25 @@ def _numeric(node: Node, cost: Cost, product: _Product, writers: float, readers:
         "log_last_dim": _log(last),
         "last_dim_of_8": float(last % 8 == 0),
         "transposed": float(node.op == "conv_transpose"),
+        **_layouts(node),
     }
     return [values[name] for name in NODE_FEATURES]
+
+
+def _layouts(node: Node) -> dict[str, float]:
+    """In which order the largest operand and result lie in memory, and whether the large operands disagree."""
+    read = [t for t in node.inputs if t.kind != "parameter" and len(t.shape) > 1]
+    largest = max(read, key=lambda t: t.bytes, default=None)
+    read_layout = largest.layout if largest else "row_major"
+    written_layout = node.outputs[0].layout if node.outputs else "row_major"
+    mixed = largest is not None and any(t.layout != read_layout for t in read if 2 * t.bytes > largest.bytes)
+    return {
+        "reads_channels_last": float(read_layout == "channels_last"),
+        "reads_permuted": float(read_layout == "permuted"),
+        "writes_channels_last": float(written_layout == "channels_last"),
+        "writes_permuted": float(written_layout == "permuted"),
+        "mixed_layouts": float(mixed),
+    }
 
 
 def _window(node: Node) -> tuple[float, float, bool]:
@@ -231,6 +249,8 @@ def _edge_features(graph: ComputationGraph, costs: list[Cost]) -> np.ndarray:
             min(1.0, edge.tensor.bytes / max(1.0, costs[edge.source].bytes_written)),
             min(1.0, edge.tensor.bytes / max(1.0, costs[edge.target].bytes_read)),
             float(edge.target == edge.source + 1),
+            float(edge.tensor.layout == "channels_last"),
+            float(edge.tensor.layout == "permuted"),
         ]
         for edge in graph.edges
     ]

@@ -19,6 +19,7 @@ FORMAT_VERSION = 1
 MODES = ("inference", "training")
 PHASES = ("forward", "loss", "backward", "optimizer")
 PRECISIONS = ("fp64", "fp32", "tf32", "fp16", "bf16", "amp", "amp_bf16")
+LAYOUTS = ("row_major", "channels_last", "permuted")
 TENSOR_KINDS = ("activation", "parameter", "constant", "input")
 
 ITEM_BYTES: dict[str, float] = {
@@ -43,7 +44,14 @@ ITEM_BYTES: dict[str, float] = {
     "uint4": 0.5,
 }
 
-_OPTIONAL_FIELDS = frozenset({"broadcast", "batch_slope", "attribute_slopes", "attributes"})
+# Values that files leave out.
+_DEFAULTS: dict[str, tuple[Any, ...]] = {
+    "broadcast": ((),),
+    "batch_slope": ((),),
+    "layout": ("row_major",),
+    "attributes": ({},),
+    "attribute_slopes": ({},),
+}
 
 Attribute = bool | int | float | str | list[int]
 
@@ -57,6 +65,8 @@ class TensorSpec:
         dtype: Name as torch spells it, such as ``float32``.
         kind: Where it comes from: ``activation``, ``parameter``, ``constant`` (buffers and literals) or ``input``.
         broadcast: Dimensions that repeat the same memory (stride 0), which therefore cost no bytes.
+        layout: In which order the dimensions lie in memory: ``row_major`` (the last is innermost), ``channels_last``
+            (images or volumes whose channels are innermost), or ``permuted`` (any other).
         batch_slope: For every dimension, how much it grows with one more sample; empty if none does.
     """
 
@@ -64,6 +74,7 @@ class TensorSpec:
     dtype: str
     kind: str = "activation"
     broadcast: tuple[int, ...] = ()
+    layout: str = "row_major"
     batch_slope: tuple[float, ...] = ()
 
     @property
@@ -328,7 +339,8 @@ def _grow(value: int, slope: float, extra_samples: int) -> int:
 def _tensors(tensors: tuple[TensorSpec, ...]) -> list[tuple[object, ...]]:
     """What of ``tensors`` decides costs; a dimension of size 1 repeats nothing."""
     return [
-        (t.shape, t.dtype, t.kind == "parameter", [dim for dim in t.broadcast if t.shape[dim] != 1]) for t in tensors
+        (t.shape, t.dtype, t.kind == "parameter", t.layout, [dim for dim in t.broadcast if t.shape[dim] != 1])
+        for t in tensors
     ]
 
 
@@ -337,6 +349,8 @@ def _tensor_problems(tensor: TensorSpec) -> Iterator[str]:
         yield f"unknown dtype {tensor.dtype!r}"
     if tensor.kind not in TENSOR_KINDS:
         yield f"unknown tensor kind {tensor.kind!r}"
+    if tensor.layout not in LAYOUTS:
+        yield f"unknown layout {tensor.layout!r}"
     if any(type(size) is not int or not 0 <= size < 1 << 63 for size in tensor.shape):
         yield f"shape {list(tensor.shape)} has a size that is not a non-negative 64-bit integer"
     if any(not 0 <= dim < len(tensor.shape) for dim in tensor.broadcast):
@@ -351,7 +365,7 @@ def _plain(value: Any) -> Any:
         return [_plain(item) for item in value]
     if isinstance(value, TensorSpec | Node | Edge | ComputationGraph):
         content = {f.name: getattr(value, f.name) for f in fields(value)}
-        return {key: _plain(item) for key, item in content.items() if item or key not in _OPTIONAL_FIELDS}
+        return {key: _plain(item) for key, item in content.items() if item not in _DEFAULTS.get(key, ())}
     return value
 
 

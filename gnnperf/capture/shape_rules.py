@@ -1,7 +1,7 @@
-"""Results of the most frequent ops without torch's own ``meta`` kernels.
+"""Results of ops without torch's own ``meta`` kernels.
 
-Some of those are written in Python and take most of the time of a capture. Each rule answers None where it does not
-apply; the kernel then runs.
+Some of those are written in Python and take most of the time of a capture; one gets the layout wrong. Each rule answers
+None where it does not apply; the kernel then runs.
 """
 
 from __future__ import annotations
@@ -60,9 +60,19 @@ def _grid_sample(args: tuple[Any, ...]) -> Any:
     return x.new_empty((*x.shape[:2], *grid.shape[1:-1])) if x.is_contiguous() else None
 
 
+def _convolution(args: tuple[Any, ...]) -> Any:
+    """Write channels last, as cuDNN and oneDNN do, where an operand lies so; the ``meta`` kernel cannot know."""
+    out = torch.ops.aten.convolution.default(*args)
+    image = {4: torch.channels_last, 5: torch.channels_last_3d}.get(out.dim())
+    if image is None or not any(not t.is_contiguous() and t.is_contiguous(memory_format=image) for t in args[:2]):
+        return out
+    return torch.empty_like(out, memory_format=image)
+
+
 _RULES: dict[str, Callable[[tuple[Any, ...]], Any]] = {
     **dict.fromkeys(_UNARY, _same),
     **dict.fromkeys(_BINARY, _broadcast),
+    "convolution": _convolution,
     "native_layer_norm": _layer_norm,
     "native_batch_norm": _batch_norm,
     "grid_sampler_2d": _grid_sample,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -51,7 +52,8 @@ class Trace(TorchDispatchMode):
         kind = self._kind.get(key) or ("activation" if key in self._writer else "constant")
         strides = zip(tensor.stride(), tensor.shape, strict=True) if tensor.layout is torch.strided else ()
         broadcast = tuple(dim for dim, (stride, size) in enumerate(strides) if stride == 0 and size > 1)
-        return TensorSpec(tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."), kind, broadcast)
+        dtype = str(tensor.dtype).removeprefix("torch.")
+        return TensorSpec(tuple(tensor.shape), dtype, kind, broadcast, _layout(tensor))
 
     def experts(self, tensor: torch.Tensor) -> int:
         """Number of experts among which the routing behind ``tensor`` chooses; 0 if there is none."""
@@ -169,3 +171,19 @@ class Trace(TorchDispatchMode):
 def _is_same_memory(x: torch.Tensor, y: torch.Tensor) -> bool:
     """Whether two tensors of one storage are the same view of it, as after ``x[i] += 1``."""
     return (x.dtype, x.shape, x.stride(), x.storage_offset()) == (y.dtype, y.shape, y.stride(), y.storage_offset())
+
+
+def _layout(tensor: torch.Tensor) -> str:
+    """One of ``gnnperf.graph.LAYOUTS``, by the order of the strides; gaps and repeated dimensions do not matter."""
+    if tensor.layout is not torch.strided:
+        return "row_major"
+    dims = list(zip(tensor.shape, tensor.stride(), strict=True))
+    if _is_descending(dims):
+        return "row_major"
+    images = len(dims) in (4, 5) and _is_descending([dims[0], *dims[2:], dims[1]])
+    return "channels_last" if images else "permuted"
+
+
+def _is_descending(dims: list[tuple[int, int]]) -> bool:
+    strides = [stride for size, stride in dims if size > 1 and stride > 0]
+    return all(outer >= inner for outer, inner in pairwise(strides))

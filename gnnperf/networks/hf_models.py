@@ -19,9 +19,9 @@ from typing import Any
 import torch
 import yaml
 
+from gnnperf.capture.transformers_on_meta import answer_on_meta
 from gnnperf.networks.base import Request, ZooModel, import_optional, on_meta, unknown_name
 from gnnperf.networks.hf_inputs import configure, example_inputs
-from gnnperf.capture.transformers_on_meta import answer_on_meta
 
 # Which network a bare config stands for: the first of these tasks that the model_type has, else its headless network.
 TASKS = (

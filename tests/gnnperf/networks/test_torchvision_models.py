@@ -51,7 +51,9 @@ def test_auxiliary_heads_run_in_training_only() -> None:
 def test_detection_takes_a_list_of_images_and_targets_in_training() -> None:
     (pictures,) = networks.build("torchvision:ssd300_vgg16", batch_size=2).example_inputs
     assert [p.shape for p in pictures] == [(3, 300, 300)] * 2
-    pictures, targets = networks.build("torchvision:maskrcnn_resnet50_fpn", batch_size=2, mode="training").example_inputs
+    pictures, targets = networks.build(
+        "torchvision:maskrcnn_resnet50_fpn", batch_size=2, mode="training"
+    ).example_inputs
     assert len(pictures) == len(targets) == 2
     assert {k: tuple(v.shape) for k, v in targets[0].items()} == {
         "boxes": (1, 4),

@@ -111,7 +111,7 @@ def test_without_a_logger_wandb_is_never_imported(configure, monkeypatch):
 @pytest.mark.parametrize("main", ["train", "evaluate"])
 def test_a_users_mistake_is_one_line_and_exit_code_2(main, tmp_path):
     environment = {key: value for key, value in os.environ.items() if key != "GNNPERF_TIMM_RESULTS"}
-    command = [sys.executable, "-W", "ignore", "-m", f"experiments.{main}", f"hydra.run.dir={tmp_path}"]
+    command = [sys.executable, "-m", f"experiments.{main}", f"hydra.run.dir={tmp_path}"]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120)
     assert done.returncode == 2, done.stderr
     (line,) = done.stderr.splitlines()

@@ -29,11 +29,11 @@ def speed(config: DictConfig) -> dict[str, float]:
 
 def _cold_prediction(arguments: list[str]) -> dict[str, float]:
     start = time.perf_counter()
-    process = subprocess.Popen([sys.executable, "-m", "gnnperf.cli", "predict", *arguments], stdout=subprocess.DEVNULL)
+    process = subprocess.Popen([sys.executable, "-m", "gnnperf", "predict", *arguments], stdout=subprocess.DEVNULL)
     _, status, usage = os.wait4(process.pid, 0)
     if status:
         raise ValueError(f"gnnperf predict {' '.join(arguments)} failed")
-    return {"cold prediction, s": time.perf_counter() - start, "cold prediction, peak GB": usage.ru_maxrss / 1e6}
+    return {"cold prediction, s": time.perf_counter() - start, "cold prediction, peak GB": usage.ru_maxrss * 1024 / 1e9}
 
 
 def _one_more_device(config: DictConfig) -> dict[str, float]:

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Protocol, Self
 import lightgbm
 import numpy as np
 import numpy.typing as npt
+import torch
 
 from gnnperf.aggregates import AGGREGATES, aggregate, class_rooflines_ms, node_table
 from gnnperf.dataset import Dataset
@@ -136,7 +137,6 @@ class GradientBoosting:
         "lambda_l2": 1.0,
         "deterministic": True,
         "force_row_wise": True,
-        "num_threads": 2,
         "verbosity": -1,
     }
     ROUNDS = 3000
@@ -170,14 +170,18 @@ class GradientBoosting:
             watched = [lightgbm.Dataset(inputs, self._target(dataset, validation), reference=learned)]
             callbacks = [lightgbm.early_stopping(self.PATIENCE, verbose=False)]
         self._booster = lightgbm.train(
-            {**self.PARAMETERS, "seed": self._seed}, learned, self.ROUNDS, valid_sets=watched, callbacks=callbacks
+            {**self.PARAMETERS, "seed": self._seed, "num_threads": _threads()},
+            learned,
+            self.ROUNDS,
+            valid_sets=watched,
+            callbacks=callbacks,
         )
         return self
 
     def predict_ms(self, dataset: Dataset, positions: Sequence[int]) -> Array:
         """Milliseconds, (len(positions),)."""
         assert self._booster is not None, "fit comes first"
-        log_ratio = np.asarray(self._booster.predict(self._inputs(dataset, positions), num_threads=2))
+        log_ratio = np.asarray(self._booster.predict(self._inputs(dataset, positions), num_threads=_threads()))
         return self._roofline.predict_ms(dataset, positions) * np.exp(log_ratio)
 
     def _target(self, dataset: Dataset, positions: Sequence[int]) -> Array:
@@ -196,6 +200,11 @@ BASELINES: dict[str, type[Baseline]] = {
     "log-linear by file": LogLinear,
     "LightGBM": GradientBoosting,
 }
+
+
+def _threads() -> int:
+    """As many as torch may use; more than two gain nothing on so few rows."""
+    return min(2, torch.get_num_threads())
 
 
 def _measured_ms(dataset: Dataset, positions: Sequence[int]) -> Array:

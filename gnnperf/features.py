@@ -66,7 +66,6 @@ def graph_data(graph: ComputationGraph) -> Data:
         - ``edge_index``: (2, E) long; ``edge_attr``: (E, ``EDGE_FEATURES``); ``edge_reversed``: (E,) bool: the second
           half of the edges carries messages from readers to writers
         - ``count``: (C,) float, nodes in each class; ``node_class``: (nodes,) long, the class of every node
-        - ``graph_precision``: (1,) long, position in ``gnnperf.graph.PRECISIONS``
 
     Raises:
         ValueError: If the graph has no nodes.
@@ -134,7 +133,7 @@ def _numeric(node: Node, cost: Cost, product: _Product, writers: float, readers:
     channels, positions = _channels_and_positions(node)
     depthwise = groups > 1 and node.inputs[1].shape[1] == 1
     last = out[-1] if out else 1
-    operand_bytes = sum(t.elements for t in node.inputs) or 1
+    operand_elements = sum(t.elements for t in node.inputs) or 1
     values = {
         "log_flops": _log(cost.flops),
         "log_bytes_read": _log(cost.bytes_read),
@@ -156,7 +155,7 @@ def _numeric(node: Node, cost: Cost, product: _Product, writers: float, readers:
         "columns_of_64": float(product.columns % 64 == 0),
         "depth_of_64": float(product.depth % 64 == 0),
         "parameter_share": cost.parameter_bytes / max(1.0, cost.bytes),
-        "read_share": min(2.0, cost.bytes_read / operand_bytes / 4),
+        "read_share": min(2.0, cost.bytes_read / operand_elements / 4),
         "log_channels": _log(channels),
         "log_positions": _log(positions),
         "rank": len(out) / 5,

@@ -7,6 +7,7 @@ learned falls back to physics.
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass
 
 import torch
@@ -193,8 +194,10 @@ class PerformanceModel(nn.Module):
         floor_ms = scatter(count * roofline_ms, row, dim_size=size)
         launch_ms = (launches * rows.rates[:, -3].float()).clamp(min=_TINY_MS)
         gauges = torch.stack([launches.log1p() / 10, (nodes_ms / launch_ms).log(), (nodes_ms / floor_ms).log()], dim=-1)
-        shares = torch.tanh(self.overhead(torch.cat([context, gauges.detach()], dim=-1)))
-        overhead_ms = 0.3 * shares[:, 0] * nodes_ms + torch.relu(shares[:, 1]) * launch_ms
+        overlap, gaps = self.overhead(torch.cat([context, gauges.detach()], dim=-1)).unbind(dim=-1)
+        # Both start at zero, where neither is flat.
+        launches_lost = nn.functional.softplus(gaps) - math.log(2)
+        overhead_ms = 0.3 * torch.tanh(overlap) * nodes_ms + launches_lost * launch_ms
         return Times(nodes_ms + overhead_ms, overhead_ms, node_ms, row, node, log_ratio)
 
     def _context(self, rows: Rows) -> Tensor:

@@ -55,8 +55,8 @@ class TrainingConfig:
         seed: Of weights, order, dropout and noise.
     """
 
-    epochs: int = 40
-    graphs_per_step: int = 48
+    epochs: int = 14
+    graphs_per_step: int = 24
     learning_rate: float = 2e-3
     weight_decay: float = 0.02
     averaging: float = 0.998

@@ -22,6 +22,7 @@ from gnnperf.capture.batch_scaling import learn_batch_scaling
 from gnnperf.capture.interception import intercepting
 from gnnperf.capture.module_copy import meta_copy, meta_inputs
 from gnnperf.capture.trace import Trace
+from gnnperf.capture.transformers_on_meta import answer_on_meta
 from gnnperf.graph import MODES, PRECISIONS, ComputationGraph
 
 _FLOAT_DTYPES = {"fp64": torch.float64, "fp16": torch.float16, "bf16": torch.bfloat16}
@@ -73,6 +74,7 @@ def capture_owned(
     if dtype := _FLOAT_DTYPES.get(precision):
         module.to(dtype)
     run = _Run(module, example_inputs, mode, precision, name, _batch_size(example_inputs))
+    answer_on_meta()
     with _random_state_kept():
         return learn_batch_scaling(run.at(run.batch_size), run.at)
 

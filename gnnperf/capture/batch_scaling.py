@@ -113,9 +113,9 @@ def _tensors(tensors: tuple[TensorSpec, ...], others: tuple[TensorSpec, ...], ex
 def _tensor(tensor: TensorSpec, other: TensorSpec, extra: int) -> TensorSpec:
     if (len(tensor.shape), tensor.dtype, tensor.kind) != (len(other.shape), other.dtype, other.kind):
         raise _MismatchError
-    # A dimension of size 1 has no stride worth the name: what repeats memory shows at the larger size.
-    broadcast = other.broadcast if extra > 0 else tensor.broadcast
+    # A dimension of size 1 has no stride worth the name: how memory is walked shows at the larger size.
+    larger = other if extra > 0 else tensor
     if tensor.shape == other.shape:
-        return replace(tensor, broadcast=broadcast) if broadcast != tensor.broadcast else tensor
+        return replace(tensor, broadcast=larger.broadcast, layout=larger.layout)
     slope = tuple((b - a) / extra for a, b in zip(tensor.shape, other.shape, strict=True))
-    return replace(tensor, batch_slope=slope, broadcast=broadcast)
+    return replace(tensor, batch_slope=slope, broadcast=larger.broadcast, layout=larger.layout)

@@ -32,6 +32,7 @@ def _linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = N
     shape = (*x.shape[:-1], weight.shape[0]) if weight.dim() == 2 else x.shape[:-1]
     if x.shape[-1] != weight.shape[-1]:
         raise RuntimeError(f"linear: input {tuple(x.shape)} does not fit weight {tuple(weight.shape)}")
+    _check_dtypes("linear", x, weight)
     out = x.new_empty(shape)
     return Composite("linear", [t for t in (x, weight, bias) if t is not None], [out], out, {})
 
@@ -50,6 +51,7 @@ def _attention(
     if query.shape[-1] != key.shape[-1] or key.shape[-2] != value.shape[-2]:
         shapes = ", ".join(str(tuple(t.shape)) for t in (query, key, value))
         raise RuntimeError(f"scaled_dot_product_attention: query, key and value do not fit: {shapes}")
+    _check_dtypes("scaled_dot_product_attention", query, key, value)
     lead = query.shape[:-2] if enable_gqa else torch.broadcast_shapes(*(t.shape[:-2] for t in (query, key, value)))
     length, width = query.shape[-2], value.shape[-1]
     if lead:  # fused kernels write heads next to each other, so that merging them afterwards is a view
@@ -66,9 +68,18 @@ def _attention(
 def _rms_norm(
     x: torch.Tensor, normalized_shape: Sequence[int], weight: torch.Tensor | None = None, eps: float | None = None
 ) -> Composite:
+    if tuple(x.shape[x.dim() - len(normalized_shape) :]) != tuple(normalized_shape):
+        raise RuntimeError(f"rms_norm: input {tuple(x.shape)} does not end in {tuple(normalized_shape)}")
     out = torch.empty_like(x)
     inputs = [x] if weight is None else [x, weight]
     return Composite("rms_norm", inputs, [out], out, {"normalized_shape": list(normalized_shape)})
+
+
+def _check_dtypes(op: str, *operands: torch.Tensor) -> None:
+    """Refuse what torch refuses: products of different types."""
+    dtypes = [t.dtype for t in operands]
+    if len(set(dtypes)) > 1:
+        raise RuntimeError(f"{op}: expected operands of one dtype, got {', '.join(map(str, dtypes))}")
 
 
 _GATES = {"lstm": 4, "gru": 3, "rnn": 1}

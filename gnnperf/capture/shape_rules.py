@@ -39,6 +39,8 @@ def _layer_norm(args: tuple[Any, ...]) -> Any:
     if weight is not None and weight.dtype != x.dtype:
         return None
     lead = x.dim() - len(normalized_shape)
+    if tuple(x.shape[lead:]) != tuple(normalized_shape):
+        return None
     statistics = x.shape[:lead] + (1,) * len(normalized_shape)
     wide = torch.float32 if x.dtype in (torch.float16, torch.bfloat16) else x.dtype
     return (

@@ -25,7 +25,6 @@ OP_CLASSES = (
     "sort",
     "unknown",
 )
-ATTENTION_IMPLEMENTATIONS = ("fused", "decomposed")
 
 
 @dataclass(frozen=True, slots=True)

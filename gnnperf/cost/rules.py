@@ -113,7 +113,7 @@ def attention(node: Node) -> Cost:
         "attention",
         flops + 5 * pairs,
         read=sum(t.bytes for t in node.inputs) + passes * scores_bytes + out_bytes,
-        written=(passes - 0) * scores_bytes + 2 * out_bytes,
+        written=passes * scores_bytes + 2 * out_bytes,
         matrix=True,
         kernels=5 + masked,
     )

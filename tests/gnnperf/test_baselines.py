@@ -1,5 +1,3 @@
-import time
-
 import numpy as np
 import pytest
 
@@ -96,13 +94,11 @@ def test_boosting_is_deterministic_and_follows_its_seed(toy_dataset, monkeypatch
 @pytest.mark.parametrize("name", BASELINES)
 def test_every_baseline_predicts_what_is_asked_in_its_order(toy_dataset, name, monkeypatch):
     monkeypatch.setattr(GradientBoosting, "ROUNDS", 20)
-    start = time.perf_counter()
     baseline = BASELINES[name]().fit(toy_dataset, TRAIN, HELD)
     predicted = baseline.predict_ms(toy_dataset, HELD)
     assert predicted.shape == (len(HELD),) and (predicted > 0).all()
     assert baseline.predict_ms(toy_dataset, HELD[::-1])[::-1] == pytest.approx(predicted)
     assert baseline.predict_ms(toy_dataset, []).shape == (0,)
-    assert time.perf_counter() - start < 20
 
 
 @pytest.mark.parametrize("baseline", [CalibratedRoofline, LogLinear, GradientBoosting])

@@ -55,8 +55,8 @@ def _timed(name: str, image_size: int, precision: str) -> dict[str, object]:
         model = networks.build(name, image_size=image_size)
         built = time.perf_counter()
         graph = capture_owned(model.module, model.example_inputs, "inference", precision, name)
-    except ValueError as error:
-        return {**facts, "error": str(error)}
+    except Exception as error:  # whatever one network does, the others are still to be captured
+        return {**facts, "error": f"{type(error).__name__}: {error}"}
     seconds = {"build_s": built - start, "capture_s": time.perf_counter() - built}
     return {**facts, **seconds, "nodes": len(graph.nodes), "unknown_ops": sum(unknown_ops(graph).values())}
 

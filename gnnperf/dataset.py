@@ -98,29 +98,23 @@ class GraphStore:
         return _capture(network, model)
 
     def data(self, network: Network, batch_sizes: Iterable[int]) -> tuple[GraphFacts, dict[int, Data]]:
-        """The tensors of ``network`` at each batch size, from the cache where they are."""
+        """The tensors of ``network`` at each batch size, from the cache where they are; failures are not kept."""
         path = self._data / f"{network.digest}.pt"
         content = torch.load(path, weights_only=True) if path.exists() else {"facts": None, "data": {}}
         missing = sorted(set(batch_sizes) - content["data"].keys())
-        if content["facts"] is None or (missing and not content["facts"]["error"]):
-            self._fill(network, missing, content)
+        if content["facts"] is None or missing:
+            try:
+                self._fill(network, missing, content)
+            except ValueError as error:
+                return GraphFacts(error=str(error)), {}
             torch.save(content, path.with_suffix(f".{os.getpid()}"))
             os.replace(path.with_suffix(f".{os.getpid()}"), path)
-        facts = GraphFacts(**content["facts"])
-        return facts, {b: Data.from_dict(content["data"][b]) for b in batch_sizes if not facts.error}
+        return GraphFacts(**content["facts"]), {b: Data.from_dict(content["data"][b]) for b in batch_sizes}
 
     def _fill(self, network: Network, batch_sizes: Sequence[int], content: dict) -> None:
-        try:
-            graph = self._captured(network)
-            facts = GraphFacts(graph.parameter_count, graph.content_hash)
-            content["data"] |= {b: graph_data(_at(network, graph, b)).to_dict() for b in batch_sizes}
-        except ValueError as error:
-            facts = GraphFacts(error=str(error))
-        content["facts"] = {
-            "parameter_count": facts.parameter_count,
-            "structure": facts.structure,
-            "error": facts.error,
-        }
+        graph = self._captured(network)
+        content["data"] |= {b: graph_data(_at(network, graph, b)).to_dict() for b in batch_sizes}
+        content["facts"] = {"parameter_count": graph.parameter_count, "structure": graph.content_hash}
 
 
 def _at(network: Network, graph: ComputationGraph, batch_size: int) -> ComputationGraph:
@@ -236,7 +230,7 @@ def _join(
 ) -> None:
     for record in group:
         if facts.error:
-            dataset.skipped["cannot be captured"] += 1
+            dataset.skipped[f"cannot be captured: {facts.error}"] += 1
         elif record.parameter_count and not parameter_counts_agree(record.parameter_count, facts.parameter_count):
             dataset.skipped["other parameter count than the network built"] += 1
         else:

@@ -22,6 +22,7 @@ from gnnperf.dataset import Dataset
 from gnnperf.features import (
     DEVICE_FEATURES,
     EDGE_FEATURES,
+    FOLD_DEPTH,
     NODE_FEATURES,
     OPS,
     SOFTWARE_FEATURES,
@@ -68,7 +69,13 @@ class TrainingConfig:
 
 
 def model_config(**sizes: Any) -> ModelConfig:
-    """The configuration that fits this version's features; ``sizes`` are the free fields."""
+    """The configuration that fits this version's features; ``sizes`` are the free fields.
+
+    Raises:
+        ValueError: If there are more layers than folded graphs are exact for.
+    """
+    if sizes.get("layers", 0) > FOLD_DEPTH:
+        raise ValueError(f"layers is {sizes['layers']}: graphs are folded for at most {FOLD_DEPTH}")
     return ModelConfig(
         ops=len(OPS),
         op_classes=len(OP_CLASSES),

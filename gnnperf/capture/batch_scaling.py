@@ -25,6 +25,8 @@ def learn_batch_scaling(graph: ComputationGraph, trace: Tracer) -> ComputationGr
         graph: The trace at the batch size that was asked for.
         trace: Traces the same network at another batch size; raises ValueError where it does not run.
     """
+    if not any(tensor.shape[:1] == (graph.batch_size,) for tensor in graph.inputs):
+        return replace(graph, rescale_error="no input has the batch as its first dimension")
     sizes = [size for size in (1, 2, 2 * graph.batch_size) if size != graph.batch_size]
     problem, settled = "", False
     for size in sizes[1:] if graph.batch_size == 1 else sizes:

@@ -18,7 +18,7 @@ from torch_geometric.data import Data
 from gnnperf.cost.registry import OP_CLASSES, Cost, node_cost
 from gnnperf.cost.roofline import LAUNCH_MS, compute_precision
 from gnnperf.graph import ComputationGraph, Node
-from gnnperf.hardware import FRAMEWORKS, PRECISIONS, Device, Software
+from gnnperf.hardware import FRAMEWORKS, KINDS, PRECISIONS, Device, Software
 
 FEATURE_VERSION = 2
 FOLD_DEPTH = 3
@@ -311,7 +311,8 @@ _RATES = (
     ("int8", True),
 )
 _VENDORS = ("nvidia", "amd", "intel", "apple")
-_KINDS = ("gpu", "cpu", "accelerator")
+# Of a device whose sheet does not tell; the model is told that it is not known.
+_ASSUMED_CACHE_BYTES = 4e6
 DEVICE_FEATURES = (
     *(f"log_{precision}_{'matrix' if matrix else 'vector'}_rate" for precision, matrix in _RATES),
     "log_bandwidth",
@@ -322,7 +323,7 @@ DEVICE_FEATURES = (
     "log_units",
     "log_clock",
     "year",
-    *_KINDS,
+    *KINDS,
     *_VENDORS,
 )
 SOFTWARE_FEATURES = (*FRAMEWORKS, "release", "since_2", "compiled", "channels_last", "decomposed_attention")
@@ -338,12 +339,12 @@ def device_features(device: Device) -> torch.Tensor:
         math.log10(bandwidth / 1e12),
         math.log10(device.peak_flops_per_s("fp32", False) / bandwidth / 10),
         math.log10(device.memory_bytes / 1e10),
-        math.log10((cache or 4e6) / 1e7),
+        math.log10((cache or _ASSUMED_CACHE_BYTES) / 1e7),
         float(cache is None),
         math.log10(device.units / 50),
         math.log10(device.clock_hz / 1e9),
         ((device.year or 2018) - 2018) / 5,
-        *(float(device.kind == kind) for kind in _KINDS),
+        *(float(device.kind == kind) for kind in KINDS),
         *(float(device.vendor == vendor) for vendor in _VENDORS),
     ]
     return torch.tensor(values, dtype=torch.float32)
@@ -369,5 +370,6 @@ def device_rates(device: Device) -> torch.Tensor:
     FLOPs per second by precision on vector, then on matrix units; bytes per second; launch in ms; units; cache bytes.
     """
     rates = [device.peak_flops_per_s(p, matrix) for matrix in (False, True) for p in PRECISIONS]
-    rest = [device.memory_bandwidth_bytes_per_s, LAUNCH_MS[device.kind], device.units, device.l2_cache_bytes or 4e6]
+    cache_bytes = device.l2_cache_bytes or _ASSUMED_CACHE_BYTES
+    rest = [device.memory_bandwidth_bytes_per_s, LAUNCH_MS[device.kind], device.units, cache_bytes]
     return torch.tensor([*rates, *rest], dtype=torch.float64)

@@ -31,6 +31,7 @@ from gnnperf.features import (
     software_features,
 )
 from gnnperf.hardware import PRECISIONS, load_device
+from gnnperf.metrics import absolute_percentage_errors
 from gnnperf.model import ModelConfig, PerformanceModel, Rows, Times
 from gnnperf.records import Record
 from gnnperf.splits import Split
@@ -235,7 +236,7 @@ class Trainer:
     def _validate(self) -> float:
         predicted = predict_ms(self.result, self.dataset, self.split.validation)
         measured = np.array([self.dataset.samples[p].record.time_ms for p in self.split.validation])
-        return float(100 * np.mean(np.abs(predicted / measured - 1)))
+        return float(absolute_percentage_errors(measured, predicted).mean())
 
     def _keep(self, path: Path) -> None:
         state = {

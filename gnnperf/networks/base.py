@@ -15,7 +15,7 @@ import torch
 from torch.nn.modules.module import register_module_parameter_registration_hook
 from torch.utils.weak import WeakIdKeyDictionary
 
-MODES = ("inference", "training")
+from gnnperf.graph import MODES
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ def test_every_free_field_of_the_library_is_set(configure):
 @pytest.mark.parametrize("experiment", [path.stem for path in (ROOT / "conf" / "experiment").glob("*.yaml")])
 def test_every_experiment_composes(configure, experiment):
     config = configure("train", f"experiment={experiment}")
-    model_config(**config.model)
+    assert model_config(**config.model).width == config.model.width
 
 
 def test_opwise_passes_no_messages(configure):

@@ -1,0 +1,20 @@
+"""Computation graphs: what they are, what makes them valid, and how they are saved."""
+
+from gnnperf.graph.computation_graph import Attribute, ComputationGraph, Edge, Node, TensorSpec
+from gnnperf.graph.json_format import FORMAT_VERSION
+from gnnperf.graph.vocabulary import ITEM_BYTES, LAYOUTS, MODES, PHASES, PRECISIONS, TENSOR_KINDS
+
+__all__ = [
+    "FORMAT_VERSION",
+    "ITEM_BYTES",
+    "LAYOUTS",
+    "MODES",
+    "PHASES",
+    "PRECISIONS",
+    "TENSOR_KINDS",
+    "Attribute",
+    "ComputationGraph",
+    "Edge",
+    "Node",
+    "TensorSpec",
+]

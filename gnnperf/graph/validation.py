@@ -1,0 +1,59 @@
+"""What makes a graph consistent in itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from gnnperf.graph.vocabulary import ITEM_BYTES, LAYOUTS, MODES, PHASES, PRECISIONS, TENSOR_KINDS
+
+if TYPE_CHECKING:
+    from gnnperf.graph.computation_graph import ComputationGraph, TensorSpec
+
+
+def problems(graph: ComputationGraph) -> Iterator[str]:
+    """Every inconsistency of a graph, found one by one."""
+    if graph.mode not in MODES:
+        yield f"mode {graph.mode!r} is not one of {', '.join(MODES)}"
+    if graph.precision not in PRECISIONS:
+        yield f"precision {graph.precision!r} is not one of {', '.join(PRECISIONS)}"
+    if min(graph.batch_size, graph.smallest_batch_size) < 1:
+        yield f"batch size {min(graph.batch_size, graph.smallest_batch_size)} is not positive"
+    if min(graph.parameter_count, graph.parameter_bytes, graph.buffer_bytes) < 0:
+        yield "a parameter or buffer size is negative"
+    seen: set[str] = set()
+    for node in graph.nodes:
+        if node.name in seen:
+            yield f"two nodes are named {node.name!r}"
+        seen.add(node.name)
+        if not node.op:
+            yield f"node {node.name!r} has no op"
+        if node.phase not in PHASES:
+            yield f"node {node.name!r} has the unknown phase {node.phase!r}"
+        if any(type(node.attributes.get(key, 0)) is not int for key in node.attribute_slopes):
+            yield f"node {node.name!r} scales an attribute that is no integer"
+        if stray := node.attribute_slopes.keys() - node.attributes.keys():
+            yield f"node {node.name!r} scales attributes that it lacks: {', '.join(sorted(stray))}"
+        for tensor in (*node.inputs, *node.outputs):
+            yield from (f"node {node.name!r}: {p}" for p in _tensor_problems(tensor))
+    for edge in graph.edges:
+        if not 0 <= edge.source < edge.target < len(graph.nodes):
+            yield f"edge {edge.source} -> {edge.target} does not point forward to an existing node"
+        yield from (f"edge {edge.source} -> {edge.target}: {p}" for p in _tensor_problems(edge.tensor))
+    for tensor in (*graph.inputs, *graph.outputs):
+        yield from (f"graph input or output: {p}" for p in _tensor_problems(tensor))
+
+
+def _tensor_problems(tensor: TensorSpec) -> Iterator[str]:
+    if tensor.dtype not in ITEM_BYTES:
+        yield f"unknown dtype {tensor.dtype!r}"
+    if tensor.kind not in TENSOR_KINDS:
+        yield f"unknown tensor kind {tensor.kind!r}"
+    if tensor.layout not in LAYOUTS:
+        yield f"unknown layout {tensor.layout!r}"
+    if any(type(size) is not int or not 0 <= size < 1 << 63 for size in tensor.shape):
+        yield f"shape {list(tensor.shape)} has a size that is not a non-negative 64-bit integer"
+    if any(not 0 <= dim < len(tensor.shape) for dim in tensor.broadcast):
+        yield f"broadcast dimensions {list(tensor.broadcast)} lie outside of shape {list(tensor.shape)}"
+    if tensor.batch_slope and len(tensor.batch_slope) != len(tensor.shape):
+        yield f"{len(tensor.batch_slope)} batch slopes for {len(tensor.shape)} dimensions"

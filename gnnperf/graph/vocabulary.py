@@ -1,0 +1,31 @@
+"""The words that a graph may use."""
+
+from __future__ import annotations
+
+MODES = ("inference", "training")
+PHASES = ("forward", "loss", "backward", "optimizer")
+PRECISIONS = ("fp64", "fp32", "tf32", "fp16", "bf16", "amp", "amp_bf16")
+LAYOUTS = ("row_major", "channels_last", "permuted")
+TENSOR_KINDS = ("activation", "parameter", "constant", "input")
+
+ITEM_BYTES: dict[str, float] = {
+    "complex128": 16,
+    "complex64": 8,
+    "float64": 8,
+    "int64": 8,
+    "uint64": 8,
+    "float32": 4,
+    "int32": 4,
+    "uint32": 4,
+    "float16": 2,
+    "bfloat16": 2,
+    "int16": 2,
+    "uint16": 2,
+    "float8_e4m3fn": 1,
+    "float8_e5m2": 1,
+    "int8": 1,
+    "uint8": 1,
+    "bool": 1,
+    "int4": 0.5,
+    "uint4": 0.5,
+}

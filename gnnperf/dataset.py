@@ -8,7 +8,7 @@ from __future__ import annotations
 import gc
 import gzip
 import hashlib
-import os
+import io
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -26,6 +26,7 @@ from gnnperf.capture.autocast import with_bf16_autocast
 from gnnperf.features import FEATURE_VERSION, graph_data
 from gnnperf.graph import FORMAT_VERSION, ComputationGraph
 from gnnperf.networks import ZooModel
+from gnnperf.output import replace_whole
 from gnnperf.records import Record
 
 CAPTURE_VERSION = 3
@@ -85,7 +86,7 @@ class GraphStore:
         if path.exists():
             return ComputationGraph.from_json(gzip.decompress(path.read_bytes()).decode(), str(path))
         graph = self._capture(network)
-        _write(path, gzip.compress(graph.to_json().encode(), compresslevel=3, mtime=0))
+        replace_whole(path, gzip.compress(graph.to_json().encode(), compresslevel=3, mtime=0))
         return graph
 
     def _capture(self, network: Network) -> ComputationGraph:
@@ -107,8 +108,9 @@ class GraphStore:
                 self._fill(network, missing, content)
             except ValueError as error:
                 return GraphFacts(error=str(error)), {}
-            torch.save(content, path.with_suffix(f".{os.getpid()}"))
-            os.replace(path.with_suffix(f".{os.getpid()}"), path)
+            saved = io.BytesIO()
+            torch.save(content, saved)
+            replace_whole(path, saved.getvalue())
         return GraphFacts(**content["facts"]), {b: Data.from_dict(content["data"][b]) for b in batch_sizes}
 
     def _fill(self, network: Network, batch_sizes: Sequence[int], content: dict) -> None:
@@ -130,12 +132,6 @@ def _build(network: Network, batch_size: int) -> ZooModel:
 
 def _capture(network: Network, model: ZooModel) -> ComputationGraph:
     return capture_owned(model.module, model.example_inputs, network.mode, network.precision, network.name)
-
-
-def _write(path: Path, content: bytes) -> None:
-    partial = path.with_suffix(f".{os.getpid()}")
-    partial.write_bytes(content)
-    os.replace(partial, path)
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,28 +28,25 @@ def write_whole(path: str | Path, content: str | bytes) -> None:
     Raises:
         ValueError: If it cannot be written, with the reason.
     """
-    data = content.encode() if isinstance(content, str) else content
     target = Path(path).resolve()  # through a link, which stays
-    if target.exists() and not target.is_file():  # a pipe or a terminal, which must not be replaced
-        _write(target, target, data)
-        return
-    partial = target.with_name(f".{target.name[:200]}.{os.getpid()}")
     try:
-        _write(partial, target, data)
-        _replace(partial, target)
+        replace_whole(target, content.encode() if isinstance(content, str) else content)
+    except OSError as error:
+        raise ValueError(f"cannot write {str(target)!r}: {error.strerror}") from error
+
+
+def replace_whole(path: Path, data: bytes) -> None:
+    """The same for files of the library's own, such as caches, whose failure is no mistake of the user's.
+
+    Raises:
+        OSError: If it cannot be written.
+    """
+    if path.exists() and not path.is_file():  # a pipe or a terminal, which must not be replaced
+        path.write_bytes(data)
+        return
+    partial = path.with_name(f".{path.name[:200]}.{os.getpid()}")
+    try:
+        partial.write_bytes(data)
+        partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)
-
-
-def _write(path: Path, target: Path, data: bytes) -> None:
-    try:
-        path.write_bytes(data)
-    except OSError as error:
-        raise ValueError(f"cannot write {str(target)!r}: {error.strerror}") from error
-
-
-def _replace(partial: Path, target: Path) -> None:
-    try:
-        partial.replace(target)
-    except OSError as error:
-        raise ValueError(f"cannot write {str(target)!r}: {error.strerror}") from error

@@ -60,6 +60,15 @@ def test_the_second_time_comes_from_the_cache(vit, cache, monkeypatch):
     assert len(second.graphs) == 2
 
 
+def test_a_cache_that_cannot_be_written_is_no_failed_capture(vit, tmp_path, monkeypatch):
+    def fail(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(dataset_module, "replace_whole", fail)
+    with pytest.raises(OSError, match="No space left on device"):
+        build_dataset([vit], tmp_path)
+
+
 def test_workers_change_nothing(vit, tmp_path, cache):
     rows = [vit, replace(vit, network="timm:test_resnet")]
     alone, together = build_dataset(rows, cache), build_dataset(rows, tmp_path, workers=2)

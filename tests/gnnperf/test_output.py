@@ -2,7 +2,7 @@ import os
 
 import pytest
 
-from gnnperf.output import check_writable, write_whole
+from gnnperf.output import check_writable, replace_whole, write_whole
 
 
 def test_a_file_is_written_whole(tmp_path):
@@ -23,6 +23,8 @@ def test_a_failure_leaves_what_was_there(tmp_path, monkeypatch):
     monkeypatch.setattr("pathlib.Path.write_bytes", fail)
     with pytest.raises(ValueError, match=r"cannot write .*out.txt': No space left on device"):
         write_whole(path, "second")
+    with pytest.raises(OSError, match="No space left on device"):
+        replace_whole(path, b"second")
     assert path.read_text() == "first"
     assert [p.name for p in tmp_path.iterdir()] == ["out.txt"]
 

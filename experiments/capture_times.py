@@ -37,6 +37,7 @@ def capture_times(config: DictConfig) -> pd.DataFrame:
     show(
         "seconds a network",
         pd.DataFrame({q: {k: np.quantile(c, v) for k, c in columns.items()} for q, v in QUANTILES.items()}),
+        decimals=2,
     )
     print(
         f"\n{len(good)} of {len(table)} networks captured; {int((good.unknown_ops > 0).sum())} with ops of unknown cost"

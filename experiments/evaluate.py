@@ -12,9 +12,10 @@ from omegaconf import DictConfig, ListConfig
 from experiments.data import load_dataset, make_split
 from experiments.loggers import open_logger
 from experiments.mains import one_line_errors
-from experiments.tables import Array, Rows, file_label, improvement, on_cpu, show
+from experiments.tables import ScoredRows, file_label, improvement, on_cpu, show
 from gnnperf.baselines import BASELINES, GradientBoosting
 from gnnperf.dataset import Dataset
+from gnnperf.metrics import Array
 from gnnperf.model import PerformanceModel
 from gnnperf.splits import Split
 from gnnperf.training import predict_ms
@@ -39,7 +40,7 @@ def evaluate(config: DictConfig) -> pd.DataFrame:
     models = _models(config.weights, split)
     predicted = {**_baselines(dataset, split, config.seed)}
     predicted |= {name: np.asarray(predict_ms(model, dataset, split.test)) for name, model in models.items()}
-    rows = Rows(dataset, split.test, predicted)
+    rows = ScoredRows(dataset, split.test, predicted)
     tables = {"test": rows.scores()}
     for name, keep in (("gpu", lambda r: not on_cpu(r)), ("cpu", on_cpu)):
         if any(keep(record) for record in rows.records):

@@ -5,19 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 from matplotlib.figure import Figure
 
 from gnnperf.dataset import Dataset
 from gnnperf.hardware import load_device
-from gnnperf.metrics import absolute_percentage_errors, score
+from gnnperf.metrics import Array, absolute_percentage_errors, score
 from gnnperf.records import Record
 
-Array = npt.NDArray[np.float64]
 
-
-class Rows:
+class ScoredRows:
     """Measured rows and what each predictor says of them.
 
     Args:
@@ -82,9 +79,9 @@ def file_label(record: Record) -> str:
     return record.source_file.removeprefix("results/benchmark-").removesuffix(".csv")
 
 
-def show(title: str, table: pd.DataFrame) -> None:
-    """Print a table."""
-    print(f"\n{title}\n{table.to_string(float_format=lambda value: f'{value:.1f}')}", flush=True)
+def show(title: str, table: pd.DataFrame, decimals: int = 1) -> None:
+    """Print a table, its fractions with so many decimals."""
+    print(f"\n{title}\n{table.to_string(float_format=lambda value: f'{value:.{decimals}f}')}", flush=True)
 
 
 def improvement(table: pd.DataFrame, name: str, other: str) -> str:

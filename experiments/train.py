@@ -16,7 +16,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from experiments.data import load_dataset, make_split
 from experiments.loggers import Loggers, open_logger
 from experiments.mains import one_line_errors
-from experiments.tables import Rows, file_label, show
+from experiments.tables import ScoredRows, file_label, show
 from gnnperf.dataset import Dataset
 from gnnperf.features import OPS
 from gnnperf.model import PerformanceModel
@@ -84,7 +84,7 @@ def _run(trainer: Trainer, logger: Loggers) -> dict[str, Any]:
 
 def _judge(model: PerformanceModel, dataset: Dataset, split: Split, logger: Loggers) -> dict[str, Any]:
     """Scores on the validation rows, as tables and a plot; no test row is looked at."""
-    rows = Rows(dataset, split.validation, {"gnnperf": predict_ms(model, dataset, split.validation)})
+    rows = ScoredRows(dataset, split.validation, {"gnnperf": predict_ms(model, dataset, split.validation)})
     scores = rows.scores()
     show("validation rows", scores)
     logger.table("validation", scores)

@@ -23,8 +23,7 @@ from gnnperf.features import (
 )
 from gnnperf.graph import PRECISIONS as GRAPH_PRECISIONS
 from gnnperf.hardware import PRECISIONS, load_device
-
-Array = npt.NDArray[np.float64]
+from gnnperf.metrics import Array
 
 # Ops whose count tells networks apart; the others are summed by class only.
 COUNTED_OPS = """add attention avg_pool batch_norm cast concat conv copy gelu group_norm hardswish layer_norm

@@ -12,13 +12,11 @@ from typing import Any, ClassVar, Protocol, Self
 
 import lightgbm
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from gnnperf.aggregates import AGGREGATES, aggregate, class_rooflines_ms, node_table
 from gnnperf.dataset import Dataset
-
-Array = npt.NDArray[np.float64]
+from gnnperf.metrics import Array
 
 
 class Baseline(Protocol):

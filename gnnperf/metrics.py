@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+# Numbers, such as a time for every measurement.
 Array = npt.NDArray[np.float64]
 
 

@@ -31,6 +31,8 @@ from gnnperf.records import Record
 
 CAPTURE_VERSION = 3
 _CAPTURE_BATCH_SIZE = 4
+# What ``fast_norm`` may change: layer and group norms, and RMS norms, which older timm makes of a power and a mean.
+_FAST_NORMS = ("layer_norm", "group_norm", "rms_norm", "pow")
 
 
 @dataclass(frozen=True, order=True, slots=True)
@@ -42,6 +44,7 @@ class Network:
     mode: str
     precision: str
     reparameterized: bool = False
+    fast_norm: bool = False
 
     @property
     def digest(self) -> str:
@@ -55,11 +58,13 @@ class GraphFacts:
 
     Attributes:
         parameter_count: Of the network that was built.
-        structure: Equal for networks that run the same ops on the same sizes, at an equal batch.
+        content: Equal for networks that run the same ops on the same tensors, at an equal batch.
+        structure: Equal for the same network in every precision, at an equal batch.
         error: Why it could not be captured; empty if it could.
     """
 
     parameter_count: int = 0
+    content: str = ""
     structure: str = ""
     error: str = ""
 
@@ -93,6 +98,10 @@ class GraphStore:
         """Capture, unless a graph that is there already tells all."""
         if network.precision == "amp_bf16":
             return with_bf16_autocast(self._captured(replace(network, precision="amp")))
+        if network.fast_norm:
+            plain = self._captured(replace(network, fast_norm=False))
+            if not any(node.op in _FAST_NORMS for node in plain.nodes):
+                return plain
         model = _build(network, _CAPTURE_BATCH_SIZE)
         if network.reparameterized and not model.folded:
             return self._captured(replace(network, reparameterized=False))
@@ -116,7 +125,11 @@ class GraphStore:
     def _fill(self, network: Network, batch_sizes: Sequence[int], content: dict) -> None:
         graph = self._captured(network)
         content["data"] |= {b: graph_data(_at(network, graph, b)).to_dict() for b in batch_sizes}
-        content["facts"] = {"parameter_count": graph.parameter_count, "structure": graph.content_hash}
+        content["facts"] = {
+            "parameter_count": graph.parameter_count,
+            "content": graph.content_hash,
+            "structure": graph.structure_hash,
+        }
 
 
 def _at(network: Network, graph: ComputationGraph, batch_size: int) -> ComputationGraph:
@@ -126,8 +139,14 @@ def _at(network: Network, graph: ComputationGraph, batch_size: int) -> Computati
 
 
 def _build(network: Network, batch_size: int) -> ZooModel:
-    size, folds = network.image_size or None, network.reparameterized
-    return networks.build(network.name, batch_size, size, mode=network.mode, reparameterize=folds)
+    return networks.build(
+        network.name,
+        batch_size,
+        network.image_size or None,
+        mode=network.mode,
+        reparameterize=network.reparameterized,
+        fast_norm=network.fast_norm,
+    )
 
 
 def _capture(network: Network, model: ZooModel) -> ComputationGraph:
@@ -194,7 +213,9 @@ def build_dataset(records: Iterable[Record], cache: str | Path, workers: int = 1
 
 
 def _network(record: Record) -> Network:
-    return Network(record.network, record.image_size, record.mode, record.precision, record.reparameterized)
+    return Network(
+        record.network, record.image_size, record.mode, record.precision, record.reparameterized, record.fast_norm
+    )
 
 
 def _batch_sizes(group: list[Record]) -> list[int]:
@@ -230,7 +251,7 @@ def _join(
         elif record.parameter_count and not parameter_counts_agree(record.parameter_count, facts.parameter_count):
             dataset.skipped["other parameter count than the network built"] += 1
         else:
-            key = (facts.structure, record.batch_size)
+            key = (facts.content, record.batch_size)
             if key not in positions:
                 positions[key] = len(dataset.graphs)
                 dataset.graphs.append(data[record.batch_size])

@@ -17,10 +17,11 @@ from torch_geometric.data import Data
 
 from gnnperf.cost.registry import OP_CLASSES, Cost, node_cost
 from gnnperf.cost.roofline import LAUNCH_MS, compute_precision
+from gnnperf.cost.rules import is_depthwise
 from gnnperf.graph import ComputationGraph, Node
 from gnnperf.hardware import FRAMEWORKS, KINDS, PRECISIONS, Device, Software
 
-FEATURE_VERSION = 2
+FEATURE_VERSION = 3
 FOLD_DEPTH = 3
 
 OPS = """unknown abs adaptive_avg_pool adaptive_max_pool add addcmul argmax attention avg_pool batch_norm cast cdist
@@ -38,7 +39,7 @@ NODE_FEATURES = """log_flops log_bytes_read log_bytes_written log_parameter_byte
     log_depth log_batch log_window log_stride dilated depthwise grouped rows_of_8 columns_of_8 depth_of_8 columns_of_64
     depth_of_64 parameter_share read_share log_channels log_positions rank causal masked log_inputs log_readers
     log_last_dim last_dim_of_8 transposed reads_channels_last reads_permuted
-    writes_channels_last writes_permuted mixed_layouts""".split()
+    writes_channels_last writes_permuted mixed_layouts mixed_dtypes""".split()
 EDGE_FEATURES = ("log_bytes", "share_of_written", "share_of_read", "next", "channels_last", "permuted")
 COST_COLUMNS = ("flops", "bytes_read", "bytes_written", "kernels")
 SIZE_COLUMNS = ("tiles", "elements", "input_bytes", "output_bytes", "parameter_bytes")
@@ -131,7 +132,7 @@ def _numeric(node: Node, cost: Cost, product: _Product, writers: float, readers:
     groups = node.attributes.get("groups", 1)
     groups = groups if isinstance(groups, int) else 1
     channels, positions = _channels_and_positions(node)
-    depthwise = groups > 1 and node.inputs[1].shape[1] == 1
+    depthwise = node.op == "conv" and is_depthwise(node)
     last = out[-1] if out else 1
     operand_elements = sum(t.elements for t in node.inputs) or 1
     values = {
@@ -166,6 +167,7 @@ def _numeric(node: Node, cost: Cost, product: _Product, writers: float, readers:
         "log_last_dim": _log(last),
         "last_dim_of_8": float(last % 8 == 0),
         "transposed": float(node.op == "conv_transpose"),
+        "mixed_dtypes": float(len({t.dtype for t in (*node.inputs, *node.outputs[:1]) if t.shape}) > 1),
         **_layouts(node),
     }
     return [values[name] for name in NODE_FEATURES]
@@ -213,9 +215,10 @@ def _product(node: Node) -> _Product:
         groups = node.attributes.get("groups", 1)
         groups = groups if isinstance(groups, int) else 1
         weight = node.inputs[1].shape
-        image = out if node.op == "conv" else node.inputs[0].shape
-        columns = weight[0] if node.op == "conv" else weight[1] * groups
-        return _Product(groups, image[0] * math.prod(image[2:]), columns / groups, math.prod(weight[1:]))
+        if node.op == "conv_transpose":  # every input position meets the whole kernel
+            image = node.inputs[0].shape
+            return _Product(groups, image[0] * math.prod(image[2:]), math.prod(weight[1:]), weight[0] / groups)
+        return _Product(groups, out[0] * math.prod(out[2:]), weight[0] / groups, math.prod(weight[1:]))
     if node.op == "linear":
         return _Product(1, math.prod(out[:-1]), out[-1] if out else 1, node.inputs[0].shape[-1])
     if node.op in ("matmul", "grouped_matmul") and len(out) >= 2:

@@ -39,6 +39,7 @@ class Record:
         time_ms: Milliseconds of one step.
         label: What the time contains, such as ``forward``.
         reparameterized: Whether training-time branches were folded first, where the network has any.
+        fast_norm: Whether norms stayed in the lower precision under autocast.
         parameter_count: Parameters of the network as the source reports them (rounded, maybe); 0 if it does not.
         status: One of ``STATUSES``; ``time_ms`` is NaN unless it is ``ok``.
     """
@@ -60,6 +61,7 @@ class Record:
     time_ms: float
     label: str
     reparameterized: bool = False
+    fast_norm: bool = False
     parameter_count: int = 0
     status: str = "ok"
 

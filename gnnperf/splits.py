@@ -73,12 +73,7 @@ def _part(family: str, families: FamilySplit) -> str:
 
 
 def _without(samples: Sequence[Sample], positions: list[int], held: list[int]) -> tuple[list[int], list[int]]:
-    """Split ``positions`` into those whose network has no graph among the ``held`` samples, and those that have."""
-    graphs = {samples[p].structure for p in held}
-    networks = {_network(samples[p]) for p in positions if samples[p].structure in graphs}
-    kept = [p for p in positions if _network(samples[p]) not in networks]
-    return kept, [p for p in positions if _network(samples[p]) in networks]
-
-
-def _network(sample: Sample) -> tuple[str, int, bool]:
-    return sample.record.network, sample.record.image_size, sample.record.reparameterized
+    """Split ``positions`` into those whose network is not among the ``held`` samples under any name, and the others."""
+    networks = {samples[p].structure for p in held}
+    kept = [p for p in positions if samples[p].structure not in networks]
+    return kept, [p for p in positions if samples[p].structure in networks]

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch.utils._pytree import tree_leaves
 
-from gnnperf.capture.autocast import Autocast, autocast_flag
+from gnnperf.capture.autocast import autocast_flag
 from gnnperf.capture.batch_scaling import learn_batch_scaling
 from gnnperf.capture.interception import intercepting
 from gnnperf.capture.module_copy import meta_copy, meta_inputs
@@ -92,8 +92,7 @@ class _Run:
         """The graph of one run on inputs scaled to ``batch_size``."""
         dtype = _FLOAT_DTYPES.get(self.precision)
         inputs = meta_inputs(self.example_inputs, self.batch_size, batch_size, dtype)
-        lower = _AUTOCAST_DTYPES.get(self.precision)
-        trace = Trace(Autocast(lower) if lower else None)
+        trace = Trace()
         trace.label(self.module.buffers(), "constant")
         trace.label(self.module.parameters(), "parameter")
         trace.label(_tensor_leaves(inputs), "input")

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
+from unittest.mock import patch
 
 import torch
 
@@ -51,45 +52,61 @@ WIDEST = frozenset(
 
 register(sorted(LOWER_PRECISION | FP32 | FP32_RESULT | WIDEST))
 
+_is_enabled, _lower_dtype, _init = torch.is_autocast_enabled, torch.get_autocast_dtype, torch.autocast.__init__
+
 
 @contextmanager
 def autocast_flag(dtype: torch.dtype | None) -> Iterator[None]:
-    """Let modules that ask see CUDA's autocast on, in ``dtype``, and switch it off for a part of theirs."""
-    enabled, previous = torch.is_autocast_enabled(_DEVICE), torch.get_autocast_dtype(_DEVICE)
+    """Let modules see CUDA's autocast on, in ``dtype``, or off, and switch it themselves as they would on a GPU.
+
+    A module that names the device of its tensors says ``meta``, for which torch has no autocast: that means CUDA here.
+    """
+    enabled, previous = _is_enabled(_DEVICE), _lower_dtype(_DEVICE)
     torch.set_autocast_enabled(_DEVICE, dtype is not None)
-    torch.set_autocast_dtype(_DEVICE, dtype or previous)
+    torch.set_autocast_dtype(_DEVICE, dtype or torch.float16)
     try:
-        yield
+        with (
+            patch.object(torch, "is_autocast_enabled", lambda device=_DEVICE: _is_enabled(_as_cuda(device))),
+            patch.object(torch, "get_autocast_dtype", lambda device: _lower_dtype(_as_cuda(device))),
+            patch.object(torch.autocast, "__init__", _init_as_cuda),
+            patch.object(torch.cuda.amp.common, "amp_definitely_not_available", lambda: False),
+            patch.object(torch.cuda, "is_bf16_supported", lambda including_emulation=True: True),
+        ):
+            yield
     finally:
         torch.set_autocast_enabled(_DEVICE, enabled)
         torch.set_autocast_dtype(_DEVICE, previous)
 
 
+def _as_cuda(device: str) -> str:
+    return _DEVICE if device == "meta" else device
+
+
+def _init_as_cuda(region: torch.autocast, device_type: str, *args: Any, **kwargs: Any) -> None:
+    _init(region, _as_cuda(device_type), *args, **kwargs)
+
+
 class Autocast:
-    """Casts the operands of an op as CUDA's autocast would.
+    """Casts the operands of an op as CUDA's autocast would, wherever it is on."""
 
-    Args:
-        dtype: The lower precision, ``torch.float16`` or ``torch.bfloat16``.
-    """
-
-    def __init__(self, dtype: torch.dtype) -> None:
-        self.dtype = dtype
-        self._weights: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+    def __init__(self) -> None:
+        self._weights: dict[tuple[int, torch.dtype], tuple[torch.Tensor, torch.Tensor]] = {}
 
     def __call__(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The operands with which ``op`` runs under autocast."""
-        if not torch.is_autocast_enabled(_DEVICE):  # the module switched it off for a while
+        if not _is_enabled(_DEVICE):
             return args, kwargs
+        lower = _lower_dtype(_DEVICE)
         name = op.__name__.removesuffix(".default").removeprefix("aten::")
         if name in LOWER_PRECISION:
-            return self._cast((args, kwargs), self.dtype)
+            return self._cast((args, kwargs), lower)
         if name in FP32:
             return self._cast((args, kwargs), torch.float32)
         if name in FP32_RESULT:
             return args, self._ask_fp32(op, args, kwargs)
         if name in WIDEST:
             wide = torch.float32 in {t.dtype for t in _tensors(args)}
-            return self._cast((args, kwargs), torch.float32 if wide else self.dtype)
+            return self._cast((args, kwargs), torch.float32 if wide else lower)
         return args, kwargs
 
     def _ask_fp32(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
@@ -111,13 +128,15 @@ class Autocast:
     def _cast_tensor(self, tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
         if not tensor.is_floating_point() or tensor.dtype in (dtype, torch.float64):
             return tensor
-        cached = dtype is self.dtype and tensor.dtype is torch.float32 and tensor.requires_grad and tensor.is_leaf
+        cached = dtype is not torch.float32 and tensor.dtype is torch.float32
+        cached = cached and tensor.requires_grad and tensor.is_leaf
         if not cached or tensor._is_view():
             return tensor.to(dtype)
         # A weight is cast once in a forward pass, as torch's own cache does.
-        if id(tensor) not in self._weights:
-            self._weights[id(tensor)] = (tensor, tensor.to(dtype))
-        return self._weights[id(tensor)][1]
+        key = (id(tensor), dtype)
+        if key not in self._weights:
+            self._weights[key] = (tensor, tensor.to(dtype))
+        return self._weights[key][1]
 
 
 def _tensors(args: tuple[Any, ...]) -> list[torch.Tensor]:

@@ -23,17 +23,15 @@ class Trace(TorchDispatchMode):
     A tensor is known by its storage: views share it, so they cost nothing and vanish, and a write through any view
     makes the writer the source of all that is read afterwards. Storages are kept alive, so none is taken for another.
 
-    Args:
-        autocast: Casts to apply, or None outside of mixed precision.
     """
 
-    def __init__(self, autocast: Autocast | None = None) -> None:
+    def __init__(self) -> None:
         super().__init__()
         self.nodes: list[Node] = []
         self.edges: list[Edge] = []
         self.warnings: dict[str, None] = {}
         self.phase = "forward"
-        self._autocast = autocast
+        self._autocast = Autocast()
         self.path = ModulePath()
         self._writer: dict[int, int] = {}
         self._kind: dict[int, str] = {}
@@ -65,8 +63,7 @@ class Trace(TorchDispatchMode):
 
     def intercept(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Cast the operands as autocast would; make composites one node."""
-        if self._autocast is not None:
-            args, kwargs = self._autocast(op, args, kwargs)
+        args, kwargs = self._autocast(op, args, kwargs)
         op, args, kwargs = composites.as_on_cuda(op, args, kwargs)
         composite = composites.build(op, args, kwargs)
         if composite is None:

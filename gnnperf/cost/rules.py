@@ -45,10 +45,19 @@ def random_numbers(node: Node) -> Cost:
 
 @register("conv")
 def convolution(node: Node) -> Cost:
-    """``2 * N * Cout * spatial_out * (Cin / groups) * kernel``, and one addition an element for a bias."""
+    """``2 * N * Cout * spatial_out * (Cin / groups) * kernel``, and one addition an element for a bias.
+
+    Depthwise, no channel meets another, so there is no product for the matrix units.
+    """
     weight, out = node.inputs[1], node.outputs[0]
     flops = 2 * out.elements * math.prod(weight.shape[1:])
-    return moved(node, "conv", flops + _bias(node, 2), matrix=True)
+    return moved(node, "conv", flops + _bias(node, 2), matrix=not is_depthwise(node))
+
+
+def is_depthwise(node: Node) -> bool:
+    """Whether a convolution filters every channel on its own."""
+    groups = node.attributes.get("groups", 1)
+    return isinstance(groups, int) and groups > 1 and node.inputs[1].shape[1] == 1
 
 
 @register("conv_transpose")
@@ -140,9 +149,17 @@ def recurrent_cell(node: Node) -> Cost:
 
 @register("batch_norm", "group_norm", "layer_norm", "rms_norm", "instance_norm")
 def normalization(node: Node) -> Cost:
-    """Two FLOPs an element to apply known statistics (batch norm at inference), seven to compute them as well."""
+    """Two FLOPs an element to apply known statistics (batch norm at inference), seven to compute them as well.
+
+    The kernels of layer norm want their rows in one piece: operands that lie otherwise are copied first.
+    """
     known = node.op == "batch_norm" and not node.attributes.get("training", False)
-    return moved(node, "normalization", (2 if known else 7) * node.outputs[0].elements)
+    flops = (2 if known else 7) * node.outputs[0].elements
+    if node.op != "layer_norm" or node.inputs[0].layout == "row_major":
+        return moved(node, "normalization", flops)
+    copied = node.inputs[0].bytes
+    read, written = (sum(t.bytes for t in tensors) + copied for tensors in (node.inputs, node.outputs))
+    return moved(node, "normalization", flops, read=read, written=written, kernels=2)
 
 
 @register("weight_norm")

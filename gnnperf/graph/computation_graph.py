@@ -199,6 +199,16 @@ class ComputationGraph:
         )
         return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
+    @cached_property
+    def structure_hash(self) -> str:
+        """SHA-256 of the forward ops and their shapes: equal for a network in every precision, in training as well."""
+        content = [
+            (n.op, [t.shape for t in n.inputs], [t.shape for t in n.outputs], _without_mode(n.attributes))
+            for n in self.nodes
+            if n.phase == "forward" and n.op not in ("cast", "dropout")
+        ]
+        return hashlib.sha256(json.dumps(content).encode()).hexdigest()
+
     def to_networkx(self) -> nx.MultiDiGraph:
         """A networkx multigraph: node ids are positions, attributes are the fields of ``Node`` and ``TensorSpec``."""
         import networkx as nx
@@ -256,3 +266,7 @@ def _tensors(tensors: tuple[TensorSpec, ...]) -> list[tuple[object, ...]]:
         (t.shape, t.dtype, t.kind == "parameter", t.layout, [dim for dim in t.broadcast if t.shape[dim] != 1])
         for t in tensors
     ]
+
+
+def _without_mode(attributes: dict[str, Attribute]) -> list[tuple[str, Attribute]]:
+    return sorted((key, value) for key, value in attributes.items() if key not in ("training", "in_place"))

@@ -33,6 +33,7 @@ def build(
     dims: dict[str, int] | None = None,
     mode: str = "inference",
     reparameterize: bool = False,
+    fast_norm: bool = False,
 ) -> ZooModel:
     """Build a network by name on the ``meta`` device: no weights, no memory, no network access.
 
@@ -43,6 +44,7 @@ def build(
         dims: Sizes of further input dimensions by name, such as ``{"seq": 2048}``.
         mode: ``inference`` or ``training``; sets the module's train or eval flag.
         reparameterize: Fold training-time branches into single convolutions (timm, inference only).
+        fast_norm: Keep layer and group norms in the lower precision under autocast (timm, where it is an option).
 
     Returns:
         The module and its example inputs, all on ``meta``.
@@ -53,7 +55,7 @@ def build(
     if not is_zoo_name(name):
         raise ValueError(f"{name} is no zoo name: write one of {', '.join(f'{p}:NAME' for p in PREFIXES)}")
     prefix, _, rest = name.partition(":")
-    request = Request(prefix, rest, batch_size, image_size, dict(dims or {}), mode, reparameterize)
+    request = Request(prefix, rest, batch_size, image_size, dict(dims or {}), mode, reparameterize, fast_norm)
     model: ZooModel = importlib.import_module(PREFIXES[prefix]).build(request)
     model.module.train(mode == "training")
     return model

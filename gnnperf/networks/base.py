@@ -47,6 +47,7 @@ class Request:
         dims: Sizes of further input dimensions by name, such as ``seq``.
         mode: ``inference`` or ``training``.
         reparameterize: Whether training-time branches are folded into one convolution.
+        fast_norm: Whether norms stay in the lower precision under autocast.
 
     Raises:
         ValueError: If a value is out of range.
@@ -59,6 +60,7 @@ class Request:
     dims: dict[str, int] = field(default_factory=dict)
     mode: str = "inference"
     reparameterize: bool = False
+    fast_norm: bool = False
 
     def __post_init__(self) -> None:
         if self.mode not in MODES:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -33,7 +35,7 @@ def build(request: Request) -> ZooModel:
     asked_size = request.image_size if request.image_size not in (None, height) or height != width else None
     if request.image_size is not None:
         height = width = request.image_size
-    with size_errors_as_value_errors(request):
+    with size_errors_as_value_errors(request), _fast_norm(request.fast_norm):
         plain = on_meta(lambda: _create(timm, name, asked_size))
         module = on_meta(lambda: _reparameterized(plain)) if request.reparameterize else plain
     inputs = (images(request.batch_size, channels, height, width),)
@@ -72,6 +74,18 @@ def _reparameterized(module: torch.nn.Module) -> torch.nn.Module:
     reparameterize = import_optional("timm.utils", "timm").reparameterize_model
     with torch.no_grad():
         return reparameterize(module.eval())
+
+
+@contextmanager
+def _fast_norm(enable: bool) -> Iterator[None]:
+    """Build networks with timm's option for norms that autocast leaves alone; norms keep it from when they are made."""
+    layers = import_optional("timm.layers", "timm")
+    before = layers.is_fast_norm()
+    layers.set_fast_norm(enable)
+    try:
+        yield
+    finally:
+        layers.set_fast_norm(before)
 
 
 def _parameter_count(module: torch.nn.Module) -> int:

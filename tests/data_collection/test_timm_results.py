@@ -63,6 +63,7 @@ def test_the_file_name_says_where_it_ran(tmp_path, name, expected):
     found = (record.device, record.precision, record.version, record.compiled, record.memory_format)
     assert found[: len(expected)] == expected
     assert record.reparameterized == ("pt291" in name)
+    assert record.fast_norm == ("amp" in name)
 
 
 def test_what_is_skipped_is_counted_by_reason(tmp_path):

@@ -21,7 +21,7 @@ def samples(record):
         sample("x1", "other", "C"),
         sample("x2", "other", "A"),  # the graph of t1
         sample("x3", "other", "B"),  # the graph of v1
-        sample("x2", "other", "D", precision="amp"),  # a twin of t1 in a precision in which t1 was not measured
+        sample("x2", "other", "A", precision="amp"),
         sample("x4", "other", "A2"),
     ]
 

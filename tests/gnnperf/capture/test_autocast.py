@@ -144,6 +144,33 @@ def test_a_part_of_the_module_switches_autocast_off() -> None:
     assert not torch.is_autocast_enabled("cuda")
 
 
+def test_a_region_for_the_device_of_a_tensor_is_one_of_cuda() -> None:
+    def run(self: nn.Module, x: torch.Tensor) -> torch.Tensor:
+        assert torch.is_autocast_enabled(x.device.type)
+        assert torch.get_autocast_dtype(x.device.type) is torch.float16
+        with torch.autocast(device_type=x.device.type, enabled=False):
+            x = x @ x
+        return x @ x
+
+    first, second = named(capture(Wrapped(run), X, precision="amp"), "matmul")
+    assert dtypes(first) == [FULL, FULL] and dtypes(second) == [HALF, HALF]
+    with pytest.raises(RuntimeError):  # outside of a capture torch answers as ever
+        torch.autocast("meta")
+
+
+@pytest.mark.parametrize("device", ["cuda", "meta"])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_a_module_may_bring_its_own_autocast(device: str, dtype: torch.dtype) -> None:
+    def run(self: nn.Module, x: torch.Tensor) -> torch.Tensor:
+        with torch.autocast(device, dtype=dtype):
+            y = x @ x
+        return x @ y.float()
+
+    first, second = named(capture(Wrapped(run), X), "matmul")
+    lower = str(dtype).removeprefix("torch.")
+    assert dtypes(first) == [lower, lower] and dtypes(second) == [FULL, FULL]
+
+
 def test_frozen_weights_are_cast_every_time_as_torch_does_not_keep_their_casts() -> None:
     linear = nn.Linear(4, 4, bias=False)
     twice = nn.Sequential(linear, linear)

@@ -1,6 +1,7 @@
 """Costs by hand arithmetic; those of ops that small networks run stand in the tests of the capture."""
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -31,6 +32,23 @@ def cost(op: str, inputs: list[TensorSpec], outputs: list[TensorSpec], **attribu
 def test_elementwise(op: str, flops_an_element: int) -> None:
     priced = cost(op, [t(4, 6)], [t(4, 6)])
     assert priced == Cost(24 * flops_an_element, 96, 96, 0, "elementwise")
+
+
+def test_only_convolutions_that_mix_channels_are_products() -> None:
+    image, out = t(2, 8, 5, 5), t(2, 8, 3, 3)
+    dense = cost("conv", [image, weight(8, 8, 3, 3)], [out], groups=1)
+    depthwise = cost("conv", [image, weight(8, 1, 3, 3)], [out], groups=8)
+    assert (dense.matrix, depthwise.matrix) == (True, False)
+    assert dense.flops == 8 * depthwise.flops == 2 * 2 * 8 * 9 * 8 * 9
+
+
+def test_layer_norm_copies_rows_that_do_not_lie_in_one_piece() -> None:
+    operand, scale = t(2, 5, 5, 8), weight(8)
+    together = cost("layer_norm", [operand, scale], [operand])
+    apart = cost("layer_norm", [replace(operand, layout="permuted"), scale], [operand])
+    size = 2 * 5 * 5 * 8 * 4
+    assert (together.bytes_read, together.bytes_written, together.kernels) == (size + 32, size, 1)
+    assert (apart.bytes_read, apart.bytes_written, apart.kernels) == (2 * size + 32, 2 * size, 2)
 
 
 def test_fused_attention_keeps_its_scores_out_of_memory() -> None:

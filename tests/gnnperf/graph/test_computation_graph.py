@@ -70,6 +70,20 @@ def test_the_content_hash_depends_on_what_decides_the_cost_and_on_nothing_else()
     assert len({GRAPH.content_hash, *(graph.content_hash for graph in other)}) == len(other) + 1
 
 
+def test_the_structure_hash_is_that_of_the_network_whatever_its_precision_and_mode() -> None:
+    half = dataclasses.replace(HIDDEN, dtype="float16")
+    cast = Node("cast", "cast", (HIDDEN,), (half,))
+    training = dataclasses.replace(CONV, attributes={**CONV.attributes, "training": True})
+    backward = dataclasses.replace(RELU, phase="backward")
+    same = [
+        dataclasses.replace(GRAPH, precision="amp", nodes=(CONV, cast, dataclasses.replace(RELU, inputs=(half,)))),
+        dataclasses.replace(GRAPH, mode="training", nodes=(training, RELU, backward)),
+    ]
+    assert {graph.structure_hash for graph in same} == {GRAPH.structure_hash}
+    other = [GRAPH.rescale(3), dataclasses.replace(GRAPH, nodes=(CONV, dataclasses.replace(RELU, op="gelu")))]
+    assert len({GRAPH.structure_hash, *(graph.structure_hash for graph in other)}) == 3
+
+
 def test_a_broadcast_dimension_of_size_one_is_no_difference() -> None:
     plain, repeated = TensorSpec((1, 3), "float32"), TensorSpec((1, 3), "float32", broadcast=(0,))
     graphs = [dataclasses.replace(GRAPH, nodes=(Node("a", "relu", (t,), (t,)),), edges=()) for t in (plain, repeated)]

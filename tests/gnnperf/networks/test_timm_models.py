@@ -2,8 +2,9 @@ import pytest
 import torch
 
 from gnnperf import networks
+from gnnperf.capture import capture_owned
 
-pytest.importorskip("timm")
+timm = pytest.importorskip("timm")
 
 
 def _parameters(module: torch.nn.Module) -> int:
@@ -59,6 +60,16 @@ def test_reparameterized_form_has_the_published_size(name: str, trained: int, fo
     assert _parameters(model.module) == folded
     assert all(t.is_meta for t in (*model.module.parameters(), *model.module.buffers()))
     assert model.module(*model.example_inputs).shape == (1, 1000)
+
+
+def test_fast_norms_stay_in_the_lower_precision() -> None:
+    def norm_dtypes(fast_norm: bool) -> set[str]:
+        model = networks.build("timm:vit_tiny_patch16_224", fast_norm=fast_norm)
+        graph = capture_owned(model.module, model.example_inputs, "inference", "amp", "vit")
+        return {node.inputs[0].dtype for node in graph.nodes if node.op == "layer_norm"}
+
+    assert norm_dtypes(False) == {"float32"} and norm_dtypes(True) == {"float16"}
+    assert not timm.layers.is_fast_norm()
 
 
 def test_known_tags_count_and_unknown_ones_are_dropped() -> None:

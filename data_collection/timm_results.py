@@ -148,6 +148,8 @@ def _import_row(row: dict[str, str], parsed: re.Match[str], names: Names) -> Rec
         label="forward" if prefix == "infer" else "forward, loss, backward, sgd step",
         reparameterized=prefix == "infer" and parsed["version"] in _FOLDED_VERSIONS,
         fast_norm=parsed["precision"] in _AUTOCAST,
+        # what timm makes of its default, ``sgd``
+        optimizer="" if prefix == "infer" else "momentum",
         parameter_count=round(1e6 * float(row["param_count"])),
     )
 

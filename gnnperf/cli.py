@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import NoReturn
 
 from gnnperf import __version__, commands
-from gnnperf.graph import MODES, PRECISIONS
+from gnnperf.graph import MODES, OPTIMIZERS, PRECISIONS
 from gnnperf.hardware import MEMORY_FORMATS
 
 USER_ERROR = 2
@@ -89,7 +89,6 @@ def _add_predict(subparsers: argparse._SubParsersAction) -> None:
     software.add_argument("--compiled", action="store_true", help="with torch.compile")
     software.add_argument("--memory-format", choices=MEMORY_FORMATS, default=MEMORY_FORMATS[0], help="of images")
     software.add_argument("--torch-version", metavar="V", default="", help="such as 2.9, the default")
-    software.add_argument("--optimizer", metavar="O", help="for training steps")
     output = parser.add_argument_group("output")
     formats = output.add_mutually_exclusive_group()
     formats.add_argument("--json", action="store_true", help="one JSON object on stdout, and nothing else")
@@ -123,6 +122,7 @@ def _add_source(parser: argparse.ArgumentParser) -> None:
     source.add_argument("--image-size", metavar="N", type=_positive, help="height and width of images in pixels")
     source.add_argument("--mode", choices=MODES, help="inference by default")
     source.add_argument("--precision", choices=PRECISIONS, help="fp32 by default")
+    source.add_argument("--optimizer", choices=OPTIMIZERS, help="whose update ends a training step; none by default")
     source.add_argument(
         "--dim",
         dest="dims",

@@ -25,8 +25,6 @@ def predict(arguments: argparse.Namespace) -> None:
     Raises:
         ValueError: If something that the user gave is wrong.
     """
-    if arguments.optimizer is not None:
-        raise ValueError("--optimizer belongs to training steps, which cannot be predicted yet: leave it out")
     software = Software("torch", arguments.torch_version, arguments.compiled, arguments.memory_format)
     devices = [load_device(device) for device in arguments.devices]
     for path in _outputs(arguments):
@@ -91,6 +89,7 @@ def _graph(arguments: argparse.Namespace) -> ComputationGraph:
             mode=arguments.mode,
             precision=arguments.precision,
             dims=dims,
+            optimizer=arguments.optimizer,
         )
 
 

@@ -9,10 +9,11 @@ import gc
 import gzip
 import hashlib
 import io
+import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -45,11 +46,13 @@ class Network:
     precision: str
     reparameterized: bool = False
     fast_norm: bool = False
+    optimizer: str = ""
 
     @property
     def digest(self) -> str:
-        """A file name."""
-        return hashlib.sha256(repr(self).encode()).hexdigest()[:24]
+        """A file name; fields at their defaults do not count, so that files outlive new fields."""
+        content = {f.name: value for f in fields(self) if (value := getattr(self, f.name)) != f.default}
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:24]
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +153,8 @@ def _build(network: Network, batch_size: int) -> ZooModel:
 
 
 def _capture(network: Network, model: ZooModel) -> ComputationGraph:
-    return capture_owned(model.module, model.example_inputs, network.mode, network.precision, network.name)
+    optimizer = network.optimizer or None
+    return capture_owned(model.module, model.example_inputs, network.mode, network.precision, network.name, optimizer)
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,8 +202,6 @@ def build_dataset(records: Iterable[Record], cache: str | Path, workers: int = 1
     for record in records:
         if record.status != "ok":
             dataset.skipped[f"status {record.status}"] += 1
-        elif record.mode == "training":
-            dataset.skipped["training step"] += 1
         else:
             groups[_network(record)].append(record)
     jobs = [(Path(cache), network, _batch_sizes(group)) for network, group in sorted(groups.items())]
@@ -214,7 +216,13 @@ def build_dataset(records: Iterable[Record], cache: str | Path, workers: int = 1
 
 def _network(record: Record) -> Network:
     return Network(
-        record.network, record.image_size, record.mode, record.precision, record.reparameterized, record.fast_norm
+        record.network,
+        record.image_size,
+        record.mode,
+        record.precision,
+        record.reparameterized,
+        record.fast_norm,
+        record.optimizer,
     )
 
 

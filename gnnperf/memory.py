@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from gnnperf.graph import ComputationGraph, Edge, Node, TensorSpec
@@ -15,13 +15,14 @@ GPU_BLOCK_BYTES = 512
 
 
 def peak_memory_bytes(graph: ComputationGraph, device: Device | None = None, software: Software | None = None) -> int:
-    """The most bytes that a network holds at once.
+    """The most bytes that a network, or a training step, holds at once.
 
-    Parameters, buffers and inputs stay from the first op to the last. What an op writes lives until its last reader
-    has run, and at least while the op itself runs; what the network returns lives to the end. What is handed to a
-    module lives until the module returns, because the call in Python holds its arguments, unless a compiler removed
-    the call. An op in place allocates nothing. Copies of weights that autocast makes stay until it ends. Scratch memory
-    of libraries, such as the workspace of a convolution, is left out.
+    Parameters, buffers, inputs and the optimizer's state stay from the first op to the last. What an op writes lives
+    until its last reader has run, the backward pass included, and at least while the op itself runs; what the network
+    returns and the gradients of parameters live to the end. What is handed to a module lives until the module returns,
+    because the call in Python holds its arguments, unless a compiler removed the call. An op in place allocates
+    nothing. Copies of weights that autocast makes stay until it ends. Scratch memory of libraries, such as the
+    workspace of a convolution, is left out.
 
     Args:
         graph: The network.
@@ -33,89 +34,134 @@ def peak_memory_bytes(graph: ComputationGraph, device: Device | None = None, sof
     Returns:
         Bytes.
     """
+    return sum(memory_parts_bytes(graph, device, software).values())
+
+
+def memory_parts_bytes(
+    graph: ComputationGraph, device: Device | None = None, software: Software | None = None
+) -> dict[str, int]:
+    """What takes the room when most of it is taken, in bytes: the parts add up to ``peak_memory_bytes``.
+
+    Returns:
+        Bytes by ``parameters``, ``buffers``, ``inputs``, ``optimizer state``, ``gradients`` and ``activations``.
+    """
     block = GPU_BLOCK_BYTES if device is not None and device.kind == "gpu" else 1
-    storages = _storages(graph, block, held=software is None or not software.compiled)
-    freed: dict[int, int] = defaultdict(int)
-    for storage in storages:
-        freed[storage.last_use] += storage.bytes
-    allocated: dict[int, int] = defaultdict(int)
-    for storage in storages:
-        allocated[storage.first_use] += storage.bytes
-    fixed = [graph.parameter_bytes, graph.buffer_bytes, *(tensor.bytes for tensor in graph.inputs)]
-    live = peak = sum(_rounded(size, block) for size in fixed)
+    fixed = {
+        "parameters": graph.parameter_bytes,
+        "buffers": graph.buffer_bytes,
+        "inputs": sum(_rounded(tensor.bytes, block) for tensor in graph.inputs),
+        "optimizer state": graph.optimizer_state_bytes,
+    }
+    allocated: dict[int, list[_Storage]] = defaultdict(list)
+    freed: dict[int, list[_Storage]] = defaultdict(list)
     attention = None if software is None else software.attention
+    held = software is None or not software.compiled
+    for storage in [*_storages(graph, block, held), *_kept_scores(graph, attention, block)]:
+        allocated[storage.first_use].append(storage)
+        freed[storage.last_use].append(storage)
+    live = peak = {"gradients": 0, "activations": 0}
     for position, node in enumerate(graph.nodes):
-        live += allocated[position]
-        peak = max(peak, live + _scratch_bytes(node, attention))
-        live -= freed[position]
-    return peak
+        live = _changed(live, allocated[position], 1)
+        scratch = _scratch_bytes(node, attention)
+        if sum(live.values()) + scratch > sum(peak.values()):
+            peak = {**live, "activations": live["activations"] + scratch}
+        live = _changed(live, freed[position], -1)
+    return {**{name: _rounded(size, block) for name, size in fixed.items()}, **peak}
+
+
+def _changed(live: dict[str, int], storages: Iterable[_Storage], sign: int) -> dict[str, int]:
+    changed = dict(live)
+    for storage in storages:
+        changed["gradients" if storage.is_gradient else "activations"] += sign * storage.bytes
+    return changed
 
 
 @dataclass
 class _Storage:
-    """Memory that an op allocates: its results, and what later ops write over them in place."""
+    """Memory of one result of an op, and of what later ops write over it in place."""
 
     bytes: int
     first_use: int
     last_use: int
+    is_gradient: bool = False
     specs: set[tuple[tuple[int, ...], str]] = field(default_factory=set)
 
 
 def _storages(graph: ComputationGraph, block: int, held: bool) -> list[_Storage]:
     """All memory that the ops allocate, each with the positions of the first and the last op that needs it."""
-    readers = _last_readers(graph)
-    held_until = _held_until(graph) if held else readers
-    incoming: dict[int, list[Edge]] = defaultdict(list)
-    for edge in graph.edges:
-        incoming[edge.target].append(edge)
+    incoming: dict[int, list[tuple[Edge, int]]] = defaultdict(list)
+    readers: dict[tuple[int, int], int] = {}
+    results = [_result(graph.nodes[edge.source], edge) for edge in graph.edges]
+    for edge, result in zip(graph.edges, results, strict=True):
+        incoming[edge.target].append((edge, result))
+        readers[edge.source, result] = max(readers.get((edge.source, result), 0), edge.target)
+    held_until = _held_until(graph, results) if held else readers
     end = len(graph.nodes)
-    of_node: dict[int, _Storage] = {}
+    # What autocast casts stays for the backward pass to read, but not after it.
+    casts_end = end if graph.mode == "inference" else 0
+    of_result: dict[tuple[int, int], _Storage] = {}
     for position, node in enumerate(graph.nodes):
-        last_use = held_until.get(position, position)
-        overwritten = _overwritten(node, position, incoming[position], of_node, readers)
-        if overwritten is not None:
-            overwritten.last_use = max(overwritten.last_use, last_use)
-            overwritten.specs |= _specs(node.outputs)
-            of_node[position] = overwritten
-        elif not _writes_what_stays(node):
-            size = sum(_rounded(tensor.bytes, block) for tensor in node.outputs)
-            is_cached_cast = any(tensor.kind == "parameter" for tensor in node.outputs)
-            of_node[position] = _Storage(size, position, end if is_cached_cast else last_use, _specs(node.outputs))
-    storages = list({id(storage): storage for storage in of_node.values()}.values())
-    _keep_outputs(graph, storages, of_node, readers)
+        overwritten = _overwritten(node, position, incoming[position], of_result, readers)
+        for number, tensor in enumerate(node.outputs):
+            last_use = held_until.get((position, number), position)
+            spec = (tensor.shape, tensor.dtype)
+            if overwritten is not None:
+                overwritten.last_use = max(overwritten.last_use, last_use)
+                overwritten.specs.add(spec)
+                of_result[position, number] = overwritten
+            elif not _writes_what_stays(node):
+                if tensor.kind == "gradient":
+                    last_use = end
+                elif tensor.kind == "parameter":
+                    last_use = max(last_use, casts_end)
+                size = _rounded(tensor.bytes, block)
+                is_gradient = tensor.kind == "gradient"
+                of_result[position, number] = _Storage(size, position, last_use, is_gradient, {spec})
+    storages = list({id(storage): storage for storage in of_result.values()}.values())
+    _keep_outputs(graph, storages, of_result, readers)
     return storages
 
 
-def _last_readers(graph: ComputationGraph) -> dict[int, int]:
-    """For every node that is read, the position of its last reader."""
-    last: dict[int, int] = {}
-    for edge in graph.edges:
-        last[edge.source] = max(last.get(edge.source, 0), edge.target)
-    return last
+def _result(node: Node, edge: Edge) -> int:
+    """Which result of ``node`` flows along an edge that leaves it; a view of it may have another shape."""
+    if len(node.outputs) < 2:
+        return 0
+    tensor = edge.tensor
+    tests = (
+        lambda t: (t.shape, t.dtype) == (tensor.shape, tensor.dtype),
+        lambda t: (t.bytes, t.dtype) == (tensor.bytes, tensor.dtype),
+        lambda t: t.dtype == tensor.dtype and t.bytes >= tensor.bytes,
+    )
+    for test in tests:
+        for number, output in enumerate(node.outputs):
+            if test(output):
+                return number
+    return 0
 
 
-def _held_until(graph: ComputationGraph) -> dict[int, int]:
-    """For every node that is read, the position of the last op that runs while some call holds its results.
+def _held_until(graph: ComputationGraph, results: Sequence[int]) -> dict[tuple[int, int], int]:
+    """For every result that is read, the position of the last op that runs while some call holds it.
 
     A call is of the outermost module that holds the reader and not the writer.
     """
     paths = [node.module.split(".") if node.module else [] for node in graph.nodes]
-    returns = _returns(paths)
-    last: dict[int, int] = {}
-    for edge in graph.edges:
+    returns = _returns(paths, [node.phase for node in graph.nodes])
+    last: dict[tuple[int, int], int] = {}
+    for edge, result in zip(graph.edges, results, strict=True):
         source, target = paths[edge.source], paths[edge.target]
         common = next((d for d, (a, b) in enumerate(zip(source, target, strict=False)) if a != b), len(source))
         is_handed_over = common < len(target) and graph.nodes[edge.target].phase == "forward"
-        end = returns[edge.target][common] if is_handed_over else edge.target
-        last[edge.source] = max(last.get(edge.source, 0), end)
+        until = returns[edge.target][common] if is_handed_over else edge.target
+        last[edge.source, result] = max(last.get((edge.source, result), 0), until)
     return last
 
 
-def _returns(paths: Sequence[Sequence[str]]) -> list[list[int]]:
+def _returns(paths: Sequence[Sequence[str]], phases: Sequence[str]) -> list[list[int]]:
     """For every node and every module on its path, the position of the last op before that module returns."""
     returns: list[list[int]] = [[] for _ in paths]
     for position in reversed(range(len(paths))):
-        following = paths[position + 1] if position + 1 < len(paths) else []
+        goes_on = position + 1 < len(paths) and phases[position + 1] == phases[position]
+        following = paths[position + 1] if goes_on else []
         is_same = True
         for depth, name in enumerate(paths[position]):
             is_same = is_same and depth < len(following) and following[depth] == name
@@ -124,7 +170,11 @@ def _returns(paths: Sequence[Sequence[str]]) -> list[list[int]]:
 
 
 def _overwritten(
-    node: Node, position: int, incoming: Iterable[Edge], of_node: dict[int, _Storage], readers: dict[int, int]
+    node: Node,
+    position: int,
+    incoming: Iterable[tuple[Edge, int]],
+    of_result: dict[tuple[int, int], _Storage],
+    readers: dict[tuple[int, int], int],
 ) -> _Storage | None:
     """The memory that a node in place writes into, if an op before it allocated that.
 
@@ -135,22 +185,26 @@ def _overwritten(
         return None
     written = _specs(node.outputs)
     candidates = [
-        of_node[edge.source]
-        for edge in incoming
-        if edge.source in of_node
-        and readers[edge.source] == position
+        of_result[edge.source, result]
+        for edge, result in incoming
+        if (edge.source, result) in of_result
+        and readers[edge.source, result] == position
         and (edge.tensor.shape, edge.tensor.dtype) in written
     ]
     return max(candidates, key=lambda storage: storage.bytes, default=None)
 
 
 def _writes_what_stays(node: Node) -> bool:
-    """Whether a node writes in place into an input, a parameter or a buffer of the network."""
-    return bool(node.attributes.get("in_place")) and any(tensor.kind != "activation" for tensor in node.outputs)
+    """Whether a node writes in place into what is there from the start: an input, a parameter, a buffer, state."""
+    stays = ("input", "parameter", "constant", "state")
+    return bool(node.attributes.get("in_place")) and any(tensor.kind in stays for tensor in node.outputs)
 
 
 def _keep_outputs(
-    graph: ComputationGraph, storages: list[_Storage], of_node: dict[int, _Storage], readers: dict[int, int]
+    graph: ComputationGraph,
+    storages: list[_Storage],
+    of_result: dict[tuple[int, int], _Storage],
+    readers: dict[tuple[int, int], int],
 ) -> None:
     """Let what the network returns live to the end.
 
@@ -159,24 +213,35 @@ def _keep_outputs(
     reader stay.
     """
     end = len(graph.nodes)
-    unread = [of_node[position] for position in range(end) if position in of_node and position not in readers]
+    forward = {i for i, node in enumerate(graph.nodes) if node.phase == "forward"}
+    unread = [s for (i, number), s in of_result.items() if i in forward and (i, number) not in readers]
     pending = [(tensor.shape, tensor.dtype) for tensor in graph.outputs if tensor.kind == "activation"]
-    for storage in [*reversed(unread), *reversed(storages)]:
+    read = [s for s in storages if s.first_use in forward]
+    for storage in [*reversed(unread), *reversed(read)]:
         if storage.last_use < end and (match := next((spec for spec in pending if spec in storage.specs), None)):
             pending.remove(match)
             storage.last_use = end
-    if pending:
+    if pending and graph.mode == "inference":
         for storage in unread:
             storage.last_use = end
 
 
+def _kept_scores(graph: ComputationGraph, attention: str | None, block: int) -> Iterator[_Storage]:
+    """The softmax of the scores that decomposed attention keeps for its backward pass."""
+    for edge in graph.edges:
+        source, target = graph.nodes[edge.source], graph.nodes[edge.target]
+        if (source.op, target.op) == ("attention", "attention_backward"):
+            yield _Storage(_rounded(_scratch_bytes(source, attention) // 2, block), edge.source, edge.target)
+
+
 def _scratch_bytes(node: Node, attention: str | None) -> int:
     """What decomposed attention holds besides its results: the scores, and their softmax."""
-    if node.op != "attention" or (attention or node.attributes.get("attention_implementation", "fused")) == "fused":
+    if node.op not in ("attention", "attention_backward"):
         return 0
-    query, key = node.inputs[:2]
-    scores = TensorSpec((*query.shape[:-1], key.shape[-2]), query.dtype)
-    return 2 * scores.bytes
+    if "decomposed" not in (attention, node.attributes.get("attention_implementation")):
+        return 0
+    query, key = node.inputs[:2] if node.op == "attention" else node.inputs[1:3]
+    return 2 * TensorSpec((*query.shape[:-1], key.shape[-2]), query.dtype).bytes
 
 
 def _specs(tensors: Iterable[TensorSpec]) -> set[tuple[tuple[int, ...], str]]:

@@ -28,6 +28,7 @@ class ModelConfig:
         ops: Entries of the op vocabulary; position 0 is for unknown ops.
         op_classes: Classes of ops.
         precisions: Compute precisions of a node.
+        phases: Phases of a step.
         node_features: Width of ``Data.x``.
         edge_features: Width of ``Data.edge_attr``.
         device_features: Width of a device's spec sheet.
@@ -42,6 +43,7 @@ class ModelConfig:
     ops: int
     op_classes: int
     precisions: int
+    phases: int
     node_features: int
     edge_features: int
     device_features: int
@@ -143,6 +145,7 @@ class PerformanceModel(nn.Module):
         self.op = nn.Embedding(config.ops, width)
         self.op_class = nn.Embedding(config.op_classes, width)
         self.precision = nn.Embedding(config.precisions, width)
+        self.phase = nn.Embedding(config.phases, width)
         self.node = nn.Linear(config.node_features, width)
         self.rounds = nn.ModuleList(OpConv(width, config.edge_features, config.dropout) for _ in range(config.layers))
         context = config.embedding + config.software_features
@@ -170,7 +173,8 @@ class PerformanceModel(nn.Module):
 
     def encode(self, data: Data) -> Tensor:
         """States of the C node classes, (C, width); independent of device and software."""
-        states = self.node(data.x) + self.op(data.op) + self.op_class(data.op_class) + self.precision(data.precision)
+        kind = self.op(data.op) + self.op_class(data.op_class) + self.precision(data.precision) + self.phase(data.phase)
+        states = self.node(data.x) + kind
         for layer in self.rounds:
             states = layer(states, data.edge_index, data.edge_attr, data.edge_reversed)
         return self.out_norm(states)

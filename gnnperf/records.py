@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from gnnperf.graph import MODES, PRECISIONS
+from gnnperf.graph import MODES, OPTIMIZERS, PRECISIONS
 from gnnperf.hardware import Software
 
 STATUSES = ("ok", "error", "out_of_memory", "timeout")
@@ -40,6 +40,7 @@ class Record:
         label: What the time contains, such as ``forward``.
         reparameterized: Whether training-time branches were folded first, where the network has any.
         fast_norm: Whether norms stayed in the lower precision under autocast.
+        optimizer: Of a training step, by its name in ``gnnperf.capture``; empty for none.
         parameter_count: Parameters of the network as the source reports them (rounded, maybe); 0 if it does not.
         status: One of ``STATUSES``; ``time_ms`` is NaN unless it is ``ok``.
     """
@@ -62,6 +63,7 @@ class Record:
     label: str
     reparameterized: bool = False
     fast_norm: bool = False
+    optimizer: str = ""
     parameter_count: int = 0
     status: str = "ok"
 
@@ -85,6 +87,8 @@ class Record:
             return f"status {self.status!r} is not one of {', '.join(STATUSES)}"
         if self.mode not in MODES:
             return f"mode {self.mode!r} is not one of {', '.join(MODES)}"
+        if self.optimizer not in ("", *OPTIMIZERS) or (self.optimizer and self.mode == "inference"):
+            return f"optimizer {self.optimizer!r} is not one of {', '.join(OPTIMIZERS)} in a training step"
         if self.precision not in PRECISIONS:
             return f"precision {self.precision!r} is not one of {', '.join(PRECISIONS)}"
         if self.batch_size < 1 or self.image_size < 0 or self.parameter_count < 0:

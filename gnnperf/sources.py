@@ -17,6 +17,7 @@ import torch
 
 from gnnperf import networks
 from gnnperf.capture import capture, capture_owned
+from gnnperf.capture.optimizers import OptimizerLike
 from gnnperf.graph import ComputationGraph
 
 GRAPH_SUFFIX = ".json"
@@ -56,6 +57,7 @@ def zoo(
     precision: str = "fp32",
     dims: Mapping[str, int] | None = None,
     reparameterize: bool = False,
+    optimizer: OptimizerLike | None = None,
 ) -> ComputationGraph:
     """Capture a published network by name, without its weights and without network access.
 
@@ -63,20 +65,25 @@ def zoo(
         name: Prefix and name, such as ``timm:resnet50``.
         batch_size: Samples in the input.
         image_size: Height and width of an image in pixels; by default what the network was published with.
-        mode: ``inference``.
+        mode: ``inference`` or ``training``, a whole step.
         precision: As in ``gnnperf.capture``.
         dims: Sizes of further input dimensions by name, such as ``{"seq": 2048}``.
         reparameterize: Fold training-time branches into single convolutions (timm).
+        optimizer: As in ``gnnperf.capture``, but for an instance.
 
     Raises:
         ValueError: If the name is unknown, its library is not installed, or an argument does not suit the network.
     """
     model = networks.build(name, batch_size, image_size, dict(dims or {}), mode, reparameterize)
-    return capture_owned(model.module, model.example_inputs, mode, precision, name)
+    return capture_owned(model.module, model.example_inputs, mode, precision, name, optimizer)
 
 
 def from_factory(
-    reference: str, batch_size: int | None = None, mode: str = "inference", precision: str = "fp32"
+    reference: str,
+    batch_size: int | None = None,
+    mode: str = "inference",
+    precision: str = "fp32",
+    optimizer: OptimizerLike | None = None,
 ) -> ComputationGraph:
     """Capture what a callable of the user returns.
 
@@ -84,8 +91,9 @@ def from_factory(
         reference: ``package.module:callable``, looked up in the working directory first, as ``python -m`` does. The
             callable takes nothing and returns ``(module, example_inputs)``, see ``gnnperf.capture``.
         batch_size: Rescale the graph to it; by default the batch of the example inputs.
-        mode: ``inference``.
-        precision: As in ``gnnperf.capture``.
+        mode: ``inference`` or ``training``.
+        precision: As in ``gnnperf.capture``, like the next.
+        optimizer: For training.
 
     Raises:
         ValueError: If there is no such callable, it raises or returns something else, or the module does not run on
@@ -96,7 +104,7 @@ def from_factory(
         raise ValueError(f"{reference!r} is no package.module:factory")
     with _working_directory_first():
         module, example_inputs = _call(reference, _find(reference, match["module"], match["name"]))
-        graph = capture(module, example_inputs, mode, precision, name=reference)
+        graph = capture(module, example_inputs, mode, precision, optimizer=optimizer, name=reference)
     return graph if batch_size is None else graph.rescale(batch_size)
 
 
@@ -107,6 +115,7 @@ def graph_of(
     mode: str | None = None,
     precision: str | None = None,
     dims: Mapping[str, int] | None = None,
+    optimizer: str | None = None,
 ) -> ComputationGraph:
     """The graph of any source; ``None`` stands for what the source itself says.
 
@@ -117,16 +126,20 @@ def graph_of(
         mode: For zoo names and factories; a file has its own.
         precision: For zoo names and factories; a file has its own.
         dims: For zoo names and files.
+        optimizer: Of a training step, for zoo names and factories; a file has its own.
 
     Raises:
         ValueError: If the source cannot be found or an option does not apply to it.
     """
     how = mode or "inference", precision or "fp32"
     if networks.is_zoo_name(source):
-        return zoo(source, 1 if batch_size is None else batch_size, image_size, *how, dims=dims)
+        batch = 1 if batch_size is None else batch_size
+        return zoo(source, batch, image_size, *how, dims=dims, optimizer=optimizer)
     if image_size is not None:
         raise ValueError(f"image size is an option of zoo networks; {source!r} brings its own input")
     if _is_file(source):
+        if optimizer is not None:
+            raise ValueError(f"{source!r} was captured with the optimizer that it has: capture it again for another")
         graph = load(source, dims)
         if batch_size is not None:
             graph = graph.rescale(batch_size)
@@ -139,7 +152,7 @@ def graph_of(
         raise ValueError(f"{source!r} is no zoo name ({names}), no file, and no package.module:factory")
     if dims:
         raise ValueError(f"{source!r} brings its own input: set {', '.join(dims)} in the factory")
-    return from_factory(source, batch_size, *how)
+    return from_factory(source, batch_size, *how, optimizer=optimizer)
 
 
 def _is_file(source: str) -> bool:

@@ -30,6 +30,7 @@ from gnnperf.features import (
     device_rates,
     software_features,
 )
+from gnnperf.graph import PHASES
 from gnnperf.hardware import PRECISIONS, load_device
 from gnnperf.metrics import absolute_percentage_errors
 from gnnperf.model import ModelConfig, PerformanceModel, Rows, Times
@@ -81,6 +82,7 @@ def model_config(**sizes: Any) -> ModelConfig:
         ops=len(OPS),
         op_classes=len(OP_CLASSES),
         precisions=len(PRECISIONS),
+        phases=len(PHASES),
         node_features=len(NODE_FEATURES),
         edge_features=len(EDGE_FEATURES),
         device_features=len(DEVICE_FEATURES),

@@ -15,6 +15,7 @@ from safetensors.torch import load_file, save
 
 from gnnperf.cost.registry import OP_CLASSES
 from gnnperf.features import DEVICE_FEATURES, EDGE_FEATURES, FEATURE_VERSION, NODE_FEATURES, OPS, SOFTWARE_FEATURES
+from gnnperf.graph import PHASES
 from gnnperf.hardware import PRECISIONS
 from gnnperf.model import PAIR_FEATURES, ModelConfig, PerformanceModel
 from gnnperf.output import write_whole
@@ -28,6 +29,7 @@ VOCABULARIES: dict[str, tuple[str, ...]] = {
     "ops": tuple(OPS),
     "op_classes": OP_CLASSES,
     "precisions": PRECISIONS,
+    "phases": PHASES,
     "node_features": tuple(NODE_FEATURES),
     "edge_features": EDGE_FEATURES,
     "device_features": DEVICE_FEATURES,

@@ -1,8 +1,9 @@
 """From a torch module to a computation graph, without data, weights or a GPU.
 
-The way through this package: ``module_copy`` makes a copy without data, ``interception`` and ``autocast`` and
-``composites`` see ops before autograd does, ``trace`` records what is dispatched, ``aten`` names it,
-``data_dependent`` sizes what depends on data, and ``batch_scaling`` learns how the graph grows with the batch.
+The way through this package: ``module_copy`` makes a copy without data, ``step`` runs it, forward or a whole training
+step; ``interception`` and ``autocast`` and ``composites`` see ops before autograd does, ``trace`` records what is
+dispatched, ``aten`` names it, ``data_dependent`` sizes what depends on data, ``optimizers`` prices the update, and
+``batch_scaling`` learns how the graph grows with the batch.
 """
 
 from __future__ import annotations
@@ -10,23 +11,17 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
-from torch.utils._pytree import tree_leaves
 
-from gnnperf.capture.autocast import autocast_flag
 from gnnperf.capture.batch_scaling import learn_batch_scaling
-from gnnperf.capture.interception import intercepting
-from gnnperf.capture.module_copy import meta_copy, meta_inputs
-from gnnperf.capture.trace import Trace
+from gnnperf.capture.module_copy import meta_copy
+from gnnperf.capture.optimizers import OptimizerLike, maker
+from gnnperf.capture.step import FLOAT_DTYPES, Step, Training, tensor_leaves
 from gnnperf.capture.transformers_on_meta import answer_on_meta
 from gnnperf.graph import MODES, PRECISIONS, ComputationGraph
-
-_FLOAT_DTYPES = {"fp64": torch.float64, "fp16": torch.float16, "bf16": torch.bfloat16}
-_AUTOCAST_DTYPES = {"amp": torch.float16, "amp_bf16": torch.bfloat16}
 
 
 def capture(
@@ -34,9 +29,10 @@ def capture(
     example_inputs: Any,
     mode: str = "inference",
     precision: str = "fp32",
-    loss: Callable[..., torch.Tensor] | None = None,
-    optimizer: str | type[torch.optim.Optimizer] | None = None,
+    loss: Callable[[Any], Any] | None = None,
+    optimizer: OptimizerLike | None = None,
     name: str | None = None,
+    accumulation_steps: int = 1,
 ) -> ComputationGraph:
     """Capture what ``module`` runs on inputs like ``example_inputs``.
 
@@ -46,12 +42,18 @@ def capture(
         module: Any module that runs eagerly.
         example_inputs: A tensor, a tuple of positional arguments, or a dict of keyword arguments; only shapes and
             dtypes matter. The leading dimension of the first tensor is the batch size.
-        mode: ``inference``: forward in eval mode without gradients.
+        mode: ``inference``: forward in eval mode without gradients. ``training``: forward in train mode, loss,
+            backward to every parameter that requires a gradient, and the optimizer's update. Gradients are None
+            before the step, as ``zero_grad`` leaves them.
         precision: ``fp64``, ``fp32``, ``tf32`` (fp32 with tensor cores), ``fp16`` or ``bf16`` (weights and inputs
             converted), ``amp`` or ``amp_bf16`` (CUDA's autocast to fp16 or bf16).
-        loss: Belongs to training steps.
-        optimizer: Belongs to training steps.
+        loss: From the module's output to a scalar tensor, or to several that are trained together. By default the
+            output's own ``loss``, else cross-entropy for an output (batch, classes), else the mean of the first
+            floating tensor of the output.
+        optimizer: None for a step without an update; ``sgd``, ``momentum``, ``adam`` or ``adamw``; a class of
+            ``torch.optim``; or an optimizer of the module's parameters, which is only read.
         name: What to call the network; by default the name of its class.
+        accumulation_steps: Forward and backward passes, each over the example inputs, before the update.
 
     Returns:
         The graph; it can be rescaled to other batch sizes unless its ``rescale_error`` says why not.
@@ -59,101 +61,62 @@ def capture(
     Raises:
         ValueError: If an argument is wrong, the module cannot be copied, or it does not run on the inputs.
     """
-    _check(module, mode, precision, loss, optimizer)
-    return capture_owned(meta_copy(module), example_inputs, mode, precision, name or type(module).__name__)
+    _check(module, mode, precision)
+    training = None
+    if mode == "training":
+        make = maker(optimizer, list(module.parameters())) if optimizer is not None else None
+        training = Training(loss, make, accumulation_steps)
+        if isinstance(accumulation_steps, bool) or not isinstance(accumulation_steps, int) or accumulation_steps < 1:
+            raise ValueError(f"accumulation_steps must be a positive integer, not {accumulation_steps!r}")
+    elif loss is not None or optimizer is not None or accumulation_steps != 1:
+        raise ValueError("loss, optimizer and accumulation_steps belong to mode='training'")
+    copied = meta_copy(module)
+    return _captured(copied, example_inputs, training, precision, name or type(module).__name__)
 
 
 def capture_owned(
-    module: torch.nn.Module, example_inputs: Any, mode: str, precision: str, name: str
+    module: torch.nn.Module,
+    example_inputs: Any,
+    mode: str,
+    precision: str,
+    name: str,
+    optimizer: OptimizerLike | None = None,
 ) -> ComputationGraph:
     """``capture`` of a module on ``meta`` that the caller gives away."""
-    _check(module, mode, precision, None, None)
+    _check(module, mode, precision)
+    training = None
+    if mode == "training":
+        training = Training(None, None if optimizer is None else maker(optimizer, list(module.parameters())))
+    elif optimizer is not None:
+        raise ValueError("an optimizer belongs to mode='training'")
+    return _captured(module, example_inputs, training, precision, name)
+
+
+def _captured(
+    module: torch.nn.Module, example_inputs: Any, training: Training | None, precision: str, name: str
+) -> ComputationGraph:
     if isinstance(example_inputs, Mapping):
         example_inputs = dict(example_inputs)
-    module.train(mode == "training")
-    if dtype := _FLOAT_DTYPES.get(precision):
+    module.train(training is not None)
+    if dtype := FLOAT_DTYPES.get(precision):
         module.to(dtype)
-    run = _Run(module, example_inputs, mode, precision, name, _batch_size(example_inputs))
+    step = Step(module, example_inputs, _batch_size(example_inputs), precision, name, training)
     answer_on_meta()
     with _random_state_kept():
-        return learn_batch_scaling(run.at(run.batch_size), run.at)
+        return learn_batch_scaling(step.at(step.batch_size), step.at)
 
 
-@dataclass(frozen=True)
-class _Run:
-    module: torch.nn.Module
-    example_inputs: Any
-    mode: str
-    precision: str
-    name: str
-    batch_size: int
-
-    def at(self, batch_size: int) -> ComputationGraph:
-        """The graph of one run on inputs scaled to ``batch_size``."""
-        dtype = _FLOAT_DTYPES.get(self.precision)
-        inputs = meta_inputs(self.example_inputs, self.batch_size, batch_size, dtype)
-        trace = Trace()
-        trace.label(self.module.buffers(), "constant")
-        trace.label(self.module.parameters(), "parameter")
-        trace.label(_tensor_leaves(inputs), "input")
-        given = tuple(trace.spec(t) for t in _tensor_leaves(inputs))
-        output = self._forward(trace, inputs)
-        parameters = list(self.module.parameters())
-        graph = ComputationGraph(
-            name=self.name,
-            nodes=tuple(trace.nodes),
-            edges=tuple(trace.edges),
-            inputs=given,
-            outputs=tuple(trace.spec(t) for t in _tensor_leaves(output)),
-            mode=self.mode,
-            precision=self.precision,
-            batch_size=batch_size,
-            parameter_count=sum(p.numel() for p in parameters),
-            parameter_bytes=sum(p.numel() * p.element_size() for p in parameters),
-            buffer_bytes=sum(b.numel() * b.element_size() for b in self.module.buffers()),
-            warnings=tuple(trace.warnings),
-        )
-        graph.validate()
-        return graph
-
-    def _forward(self, trace: Trace, inputs: Any) -> Any:
-        args = () if isinstance(inputs, dict) else inputs if isinstance(inputs, tuple | list) else (inputs,)
-        kwargs = inputs if isinstance(inputs, dict) else {}
-        try:
-            with (
-                torch.no_grad(),
-                autocast_flag(_AUTOCAST_DTYPES.get(self.precision)),
-                trace.path.follow(self.module),
-                trace,
-                intercepting(trace),
-            ):
-                return self.module(*args, **kwargs)
-        except Exception as error:
-            reason = str(error).strip().splitlines() or [type(error).__name__]
-            path = trace.path.of_error(error)
-            place = f" (in {path})" if path else ""
-            raise ValueError(f"{self.name} does not run on the given input{place}: {reason[0]}") from error
-
-
-def _check(module: Any, mode: str, precision: str, loss: Any, optimizer: Any) -> None:
+def _check(module: Any, mode: str, precision: str) -> None:
     if isinstance(module, torch.jit.ScriptModule) or not isinstance(module, torch.nn.Module):
         raise ValueError(f"capture takes a torch.nn.Module that runs eagerly, not {type(module).__name__}")
     if mode not in MODES:
         raise ValueError(f"mode must be one of {', '.join(MODES)}, not {mode!r}")
-    if mode == "training":
-        raise ValueError("training steps cannot be captured yet: use mode='inference'")
     if precision not in PRECISIONS:
         raise ValueError(f"precision must be one of {', '.join(PRECISIONS)}, not {precision!r}")
-    if loss is not None or optimizer is not None:
-        raise ValueError("loss and optimizer belong to mode='training'")
-
-
-def _tensor_leaves(values: Any) -> list[torch.Tensor]:
-    return [leaf for leaf in tree_leaves(values) if isinstance(leaf, torch.Tensor)]
 
 
 def _batch_size(example_inputs: Any) -> int:
-    for tensor in _tensor_leaves(example_inputs):
+    for tensor in tensor_leaves(example_inputs):
         if tensor.dim():
             return max(1, tensor.shape[0])
     return 1

@@ -165,6 +165,44 @@ _TABLE: dict[str, tuple[str, tuple[str, ...]]] = {
         linspace logspace scalar_tensor tril_indices triu_indices""".split()
     },
 }
+# Gradients of an op: (canonical name of the forward op, attributes).
+_BACKWARD: dict[str, tuple[str, tuple[str, ...]]] = {
+    "native_batch_norm_backward": ("batch_norm", ("train",)),
+    "cudnn_batch_norm_backward": ("batch_norm", ()),
+    "batch_norm_backward": ("batch_norm", ()),
+    "native_layer_norm_backward": ("layer_norm", ("normalized_shape",)),
+    "native_group_norm_backward": ("group_norm", ("group",)),
+    "_fused_rms_norm_backward": ("rms_norm", ("normalized_shape",)),
+    "_weight_norm_interface_backward": ("weight_norm", ()),
+    **{
+        f"{name}_backward": ("max_pool", _POOL)
+        for name in ("max_pool2d_with_indices", "max_pool3d_with_indices", "fractional_max_pool2d")
+    },
+    **{f"avg_pool{dims}d_backward": ("avg_pool", _POOL) for dims in (2, 3)},
+    **{f"_adaptive_avg_pool{dims}d_backward": ("adaptive_avg_pool", ()) for dims in (2, 3)},
+    **{f"adaptive_max_pool{dims}d_backward": ("adaptive_max_pool", ()) for dims in (2, 3)},
+    "threshold_backward": ("relu", ()),
+    "hardtanh_backward": ("clamp", ()),
+    "_prelu_kernel_backward": ("prelu", ()),
+    "_softmax_backward_data": ("softmax", ("dim",)),
+    "_log_softmax_backward_data": ("log_softmax", ("dim",)),
+    "nll_loss2d_backward": ("nll_loss", ()),
+    "embedding_dense_backward": ("embedding", ()),
+    "_embedding_bag_dense_backward": ("embedding_bag", ("mode",)),
+    "native_dropout_backward": ("dropout", ()),
+    "select_backward": ("slice", ()),
+    "diagonal_backward": ("slice", ()),
+    "grid_sampler_2d_backward": ("grid_sample", ()),
+    "grid_sampler_3d_backward": ("grid_sample", ()),
+    "_cdist_backward": ("cdist", ("p",)),
+    **{
+        f"{name}_pad{dims}d_backward": ("pad", ("padding",))
+        for name in ("reflection", "replication")
+        for dims in (1, 2, 3)
+    },
+    "_thnn_fused_lstm_cell_backward_impl": ("lstm_cell", ()),
+    "_thnn_fused_gru_cell_backward": ("gru_cell", ()),
+}
 # Allocation without work, and queries.
 NOT_OPS = frozenset(
     """empty empty_like empty_strided new_empty new_empty_strided empty_permuted set resize sym_size sym_numel
@@ -216,6 +254,13 @@ def canonical(
         op = "conv_transpose" if bound["transposed"] else "conv"
         more = ("output_padding",) if bound["transposed"] else ()
         return op, inputs, _attributes(bound, (*_CONV, *more), inputs)
+    if name == "convolution_backward":
+        op = "conv_transpose_backward" if bound["transposed"] else "conv_backward"
+        wanted = [i for i, wants in enumerate(bound["output_mask"]) if wants]
+        return op, inputs, {**_attributes(bound, _CONV, inputs), "gradients": wanted}
+    if name in _BACKWARD:
+        op, keys = _BACKWARD[name]
+        return f"{op}_backward", inputs, _attributes(bound, keys, inputs)
     if name == "_to_copy":
         return ("copy" if inputs and inputs[0].dtype == outputs[0].dtype else "cast"), inputs, {}
     if name in ("addmm", "baddbmm", "addbmm", "addmv"):
@@ -224,7 +269,9 @@ def canonical(
         reduces = len(inputs) == 1
         return (f"reduce_{name}" if reduces else f"{name}imum"), inputs, _attributes(bound, ("dim",), inputs)
     if name.startswith(("upsample_", "_upsample_")):
-        return "resize", inputs, {"mode": name.strip("_").removeprefix("upsample_")}
+        mode = name.strip("_").removeprefix("upsample_")
+        op = "resize_backward" if mode.endswith("_backward") else "resize"
+        return op, inputs, {"mode": mode.removesuffix("_backward")}
     op, keys = _TABLE.get(name, (name, ()))
     if op in ("fill", "random"):
         inputs = []

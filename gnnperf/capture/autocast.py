@@ -53,29 +53,38 @@ WIDEST = frozenset(
 register(sorted(LOWER_PRECISION | FP32 | FP32_RESULT | WIDEST))
 
 _is_enabled, _lower_dtype, _init = torch.is_autocast_enabled, torch.get_autocast_dtype, torch.autocast.__init__
+_is_available = torch.amp.is_autocast_available
 
 
 @contextmanager
 def autocast_flag(dtype: torch.dtype | None) -> Iterator[None]:
-    """Let modules see CUDA's autocast on, in ``dtype``, or off, and switch it themselves as they would on a GPU.
-
-    A module that names the device of its tensors says ``meta``, for which torch has no autocast: that means CUDA here.
-    """
+    """Let modules see CUDA's autocast on, in ``dtype``, or off, and switch it themselves as they would on a GPU."""
     enabled, previous = _is_enabled(_DEVICE), _lower_dtype(_DEVICE)
     torch.set_autocast_enabled(_DEVICE, dtype is not None)
     torch.set_autocast_dtype(_DEVICE, dtype or torch.float16)
     try:
-        with (
-            patch.object(torch, "is_autocast_enabled", lambda device=_DEVICE: _is_enabled(_as_cuda(device))),
-            patch.object(torch, "get_autocast_dtype", lambda device: _lower_dtype(_as_cuda(device))),
-            patch.object(torch.autocast, "__init__", _init_as_cuda),
-            patch.object(torch.cuda.amp.common, "amp_definitely_not_available", lambda: False),
-            patch.object(torch.cuda, "is_bf16_supported", lambda including_emulation=True: True),
-        ):
+        with autocast_on_meta():
             yield
     finally:
         torch.set_autocast_enabled(_DEVICE, enabled)
         torch.set_autocast_dtype(_DEVICE, previous)
+
+
+@contextmanager
+def autocast_on_meta() -> Iterator[None]:
+    """Take a region of autocast for CUDA although there is no GPU, and one for ``meta``, which torch refuses, for CUDA.
+
+    Modules name the device of their tensors, which is ``meta`` while we run them.
+    """
+    with (
+        patch.object(torch, "is_autocast_enabled", lambda device=_DEVICE: _is_enabled(_as_cuda(device))),
+        patch.object(torch, "get_autocast_dtype", lambda device: _lower_dtype(_as_cuda(device))),
+        patch.object(torch.amp, "is_autocast_available", lambda device: _is_available(_as_cuda(device))),
+        patch.object(torch.autocast, "__init__", _init_as_cuda),
+        patch.object(torch.cuda.amp.common, "amp_definitely_not_available", lambda: False),
+        patch.object(torch.cuda, "is_bf16_supported", lambda including_emulation=True: True),
+    ):
+        yield
 
 
 def _as_cuda(device: str) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
@@ -17,15 +17,81 @@ from gnnperf.capture.interception import Op, register
 from gnnperf.graph import Attribute
 
 
+class Recorder(Protocol):
+    """What a composite asks of the running trace."""
+
+    def record(
+        self, op: str, inputs: list[torch.Tensor], outputs: list[torch.Tensor], attributes: dict[str, Attribute]
+    ) -> None:
+        """Add a node."""
+
+
 @dataclass(frozen=True, slots=True)
 class Composite:
-    """One node in place of many: what it reads, what it writes, and what it returns to the caller."""
+    """One node in place of many, and one for its gradients.
+
+    Attributes:
+        op: Canonical name; ``_backward`` is added for the gradients.
+        inputs: What it reads.
+        outputs: What it writes.
+        attributes: Of both nodes.
+        kept: What the backward pass reads besides the gradients of the outputs, given the positions of the inputs
+            that need a gradient; by default all inputs and outputs.
+        hidden: How many of the last outputs the caller does not get.
+    """
 
     op: str
     inputs: list[torch.Tensor]
     outputs: list[torch.Tensor]
-    returned: Any
     attributes: dict[str, Attribute]
+    kept: Callable[[list[int]], list[torch.Tensor]] | None = None
+    hidden: int = 0
+
+    def record(self, trace: Recorder) -> Any:
+        """Add the node to ``trace``, and the other when gradients flow back; what the caller gets.
+
+        A checkpoint stops its second forward pass once it has what the backward pass reads: an op of which that is the
+        operands alone does not run again.
+        """
+        kept = self.reads_back(list(range(len(self.inputs))))
+        if runs_first := any(t is output for t in kept for output in self.outputs):
+            self._add(trace)
+        results = _Recorded.apply(trace, self, *self.inputs)
+        if not runs_first:
+            self._add(trace)
+        shown = results[: len(results) - self.hidden]
+        return shown[0] if len(shown) == 1 else shown
+
+    def _add(self, trace: Recorder) -> None:
+        trace.record(self.op, self.inputs, self.outputs, dict(self.attributes))
+
+    def reads_back(self, wanted: list[int]) -> list[torch.Tensor]:
+        """What the backward pass reads to compute the gradients of the inputs at the positions ``wanted``."""
+        return self.kept(wanted) if self.kept is not None else [*self.inputs, *self.outputs]
+
+
+class _Recorded(torch.autograd.Function):
+    """A composite as autograd sees it."""
+
+    @staticmethod
+    def forward(ctx: Any, trace: Recorder, composite: Composite, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        ctx.trace, ctx.op, ctx.attributes = trace, composite.op, composite.attributes
+        wanted = [i for i, needed in enumerate(ctx.needs_input_grad[2:]) if needed]
+        ctx.like = [torch.empty_like(composite.inputs[i]) for i in wanted]
+        ctx.save_for_backward(*composite.reads_back(wanted))
+        ctx.mark_non_differentiable(*(t for t in composite.outputs if not t.is_floating_point()))
+        ctx.set_materialize_grads(False)
+        return tuple(composite.outputs)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
+        wanted = [i for i, needed in enumerate(ctx.needs_input_grad[2:]) if needed]
+        made = [torch.empty_like(t) for t in ctx.like]
+        given = [g for g in gradients if g is not None]
+        attributes = {**ctx.attributes, "gradients": wanted}
+        ctx.trace.record(f"{ctx.op}_backward", [*given, *ctx.saved_tensors], made, attributes)
+        results = dict(zip(wanted, made, strict=True))
+        return (None, None, *(results.get(i) for i in range(len(ctx.needs_input_grad) - 2)))
 
 
 def _linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> Composite:
@@ -34,7 +100,11 @@ def _linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = N
         raise RuntimeError(f"linear: input {tuple(x.shape)} does not fit weight {tuple(weight.shape)}")
     _check_dtypes("linear", x, weight)
     out = x.new_empty(shape)
-    return Composite("linear", [t for t in (x, weight, bias) if t is not None], [out], out, {})
+
+    def kept(wanted: list[int]) -> list[torch.Tensor]:  # each gradient needs the other operand
+        return [operand for position, operand in ((1, x), (0, weight)) if position in wanted]
+
+    return Composite("linear", [t for t in (x, weight, bias) if t is not None], [out], {}, kept)
 
 
 def _attention(
@@ -59,10 +129,12 @@ def _attention(
     else:
         out = query.new_empty((length, width))
     inputs = [t for t in (query, key, value, attn_mask) if t is not None]
-    attributes: dict[str, Attribute] = {"causal": is_causal, "attention_implementation": "fused"}
+    # The fused kernels take (batch, heads, length, width) only: sdp_utils::check_tensor_shapes of torch.
+    implementation = "fused" if query.dim() == 4 else "decomposed"
+    attributes: dict[str, Attribute] = {"causal": is_causal, "attention_implementation": implementation}
     if dropout_p:
         attributes["dropout"] = float(dropout_p)
-    return Composite("attention", inputs, [out], out, attributes)
+    return Composite("attention", inputs, [out], attributes)
 
 
 def _rms_norm(
@@ -72,7 +144,15 @@ def _rms_norm(
         raise RuntimeError(f"rms_norm: input {tuple(x.shape)} does not end in {tuple(normalized_shape)}")
     out = torch.empty_like(x)
     inputs = [x] if weight is None else [x, weight]
-    return Composite("rms_norm", inputs, [out], out, {"normalized_shape": list(normalized_shape)})
+    return Composite("rms_norm", inputs, [out], {"normalized_shape": list(normalized_shape)}, lambda _: inputs)
+
+
+def _dropout(x: torch.Tensor, p: float, train: bool) -> Composite | None:
+    """One kernel that draws and applies the mask, a byte for each element, as on CUDA."""
+    if not train or p == 0 or not x.numel():
+        return None
+    mask = torch.empty_like(x, dtype=torch.bool)
+    return Composite("dropout", [x], [torch.empty_like(x), mask], {"p": p}, lambda _: [mask], hidden=1)
 
 
 def _check_dtypes(op: str, *operands: torch.Tensor) -> None:
@@ -95,18 +175,25 @@ def _recurrent(overload: str) -> Callable[..., Composite]:
         initial = list(hx) if isinstance(hx, list | tuple) else [hx]
         out = x.new_empty((*x.shape[:-1], initial[0].shape[-1] * (2 if bidirectional else 1)))
         final = [torch.empty_like(state) for state in initial]
+        outputs, hidden = [out, *final], 0
+        if torch.is_grad_enabled() and any(t.requires_grad for t in (x, *params)):
+            # what is kept of every step for the backward pass: the gates and, of an LSTM, the cell state
+            per_step = _GATES[kind] + (1 if kind == "lstm" else 0)
+            outputs.append(x.new_empty((*out.shape[:-1], per_step * layers * out.shape[-1])))
+            hidden = 1
         attributes: dict[str, Attribute] = {
             "hidden_size": params[0].shape[0] // _GATES[kind],
             "num_layers": layers,
             "bidirectional": bidirectional,
             "time_steps": args[0].shape[0] if packed else x.shape[1 if batch_first[0] else 0],
         }
-        return Composite(kind, [x, *initial, *params], [out, *final], (out, *final), attributes)
+        return Composite(kind, [x, *initial, *params], outputs, attributes, hidden=hidden)
 
     return layer
 
 
-_BUILDERS: dict[str, Callable[..., Composite]] = {
+_BUILDERS: dict[str, Callable[..., Composite | None]] = {
+    "dropout": _dropout,
     "linear": _linear,
     "scaled_dot_product_attention": _attention,
     "rms_norm": _rms_norm,

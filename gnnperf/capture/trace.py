@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -38,6 +39,7 @@ class Trace(TorchDispatchMode):
         self._experts: dict[int, int] = {}
         self._alive: dict[int, torch.UntypedStorage] = {}
         self._same: dict[int, int] = {}
+        self._place_of: dict[int, str] = {}
 
     def label(self, tensors: Iterable[torch.Tensor], kind: str) -> None:
         """Say that ``tensors`` existed before the trace, as parameters, constants or inputs."""
@@ -53,6 +55,18 @@ class Trace(TorchDispatchMode):
         dtype = str(tensor.dtype).removeprefix("torch.")
         return TensorSpec(tuple(tensor.shape), dtype, kind, broadcast, _layout(tensor))
 
+    def relabel(self, tensors: Iterable[torch.Tensor], kind: str) -> None:
+        """Say what the results in ``tensors`` turned out to be, in the nodes that wrote them and the edges from there.
+
+        Readers that are nodes already keep what they saw.
+        """
+        for tensor in tensors:
+            self._kind[key := self._key(tensor)] = kind
+            if (writer := self._writer.get(key)) is not None:
+                spec, node = self.spec(tensor), self.nodes[writer]
+                outputs = [replace(t, kind=kind) if _same_memory_size(t, spec) else t for t in node.outputs]
+                self.nodes[writer] = replace(node, outputs=tuple(outputs))
+
     def experts(self, tensor: torch.Tensor) -> int:
         """Number of experts among which the routing behind ``tensor`` chooses; 0 if there is none."""
         return self._experts.get(self._key(tensor), 0)
@@ -66,10 +80,7 @@ class Trace(TorchDispatchMode):
         args, kwargs = self._autocast(op, args, kwargs)
         op, args, kwargs = composites.as_on_cuda(op, args, kwargs)
         composite = composites.build(op, args, kwargs)
-        if composite is None:
-            return op(*args, **kwargs)
-        self.record(composite.op, composite.inputs, composite.outputs, composite.attributes)
-        return composite.returned
+        return op(*args, **kwargs) if composite is None else composite.record(self)
 
     def __torch_dispatch__(self, op: Op, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
         """Run one ATen op on shapes and record it, unless it is a view or does no work."""
@@ -132,8 +143,19 @@ class Trace(TorchDispatchMode):
             self.label(outputs, "parameter")
         produced = tuple(self.spec(t) for t in outputs)
         self.nodes.append(
-            Node(f"{op}_{position}", op, specs, produced, attributes, phase=self.phase, module=self.path.current)
+            Node(f"{op}_{position}", op, specs, produced, attributes, phase=self.phase, module=self._place())
         )
+
+    def _place(self) -> str:
+        """Path of the module that an op belongs to; in the backward pass, of the one whose forward it differentiates.
+
+        Autograd numbers its nodes as the forward makes them, before the op itself is dispatched.
+        """
+        running = torch._C._current_autograd_node()
+        if running is not None and not self.path.current:
+            return self._place_of.get(running._sequence_nr(), "")
+        self._place_of.setdefault(torch._C._autograd._get_sequence_nr() - 1, self.path.current)
+        return self.path.current
 
     def _tag_routing(
         self, op: str, inputs: list[torch.Tensor], outputs: list[torch.Tensor], attributes: dict[str, Attribute]
@@ -168,6 +190,10 @@ class Trace(TorchDispatchMode):
 def _is_same_memory(x: torch.Tensor, y: torch.Tensor) -> bool:
     """Whether two tensors of one storage are the same view of it, as after ``x[i] += 1``."""
     return (x.dtype, x.shape, x.stride(), x.storage_offset()) == (y.dtype, y.shape, y.stride(), y.storage_offset())
+
+
+def _same_memory_size(x: TensorSpec, y: TensorSpec) -> bool:
+    return x.dtype == y.dtype and x.bytes == y.bytes
 
 
 def _layout(tensor: torch.Tensor) -> str:

@@ -1,7 +1,11 @@
-"""FLOPs and bytes of every op. ``registry`` holds the rules by name, ``rules`` is the rules, ``roofline`` the time."""
+"""FLOPs and bytes of every op.
 
-from gnnperf.cost import rules as _rules  # registers the rules
+``registry`` holds the rules by name, ``rules`` and ``backward_rules`` are the rules, ``roofline`` the time.
+"""
+
+from gnnperf.cost import backward_rules as _backward_rules  # registers the rules
+from gnnperf.cost import rules as _rules
 from gnnperf.cost.registry import Cost, has_rule, node_cost, register, unknown_ops
 
 __all__ = ["Cost", "has_rule", "node_cost", "register", "unknown_ops"]
-del _rules
+del _backward_rules, _rules

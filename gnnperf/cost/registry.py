@@ -110,7 +110,8 @@ def node_cost(node: Node, attention_implementation: str | None = None) -> Cost:
 
     Args:
         node: Any node.
-        attention_implementation: How attention nodes run; by default as the node says.
+        attention_implementation: How the software runs attention; by default as the node says. No software fuses
+            what the node says is decomposed.
 
     Raises:
         ValueError: If the operands do not fit the op, naming the node.
@@ -119,7 +120,7 @@ def node_cost(node: Node, attention_implementation: str | None = None) -> Cost:
     if rule is None:
         cost = moved(node, "unknown")
         return Cost(0.0, cost.bytes_read, cost.bytes_written, cost.parameter_bytes, "unknown", known=False)
-    if node.op == "attention" and attention_implementation is not None:
+    if node.op in ("attention", "attention_backward") and attention_implementation == "decomposed":
         attributes = {**node.attributes, "attention_implementation": attention_implementation}
         node = Node(node.name, node.op, node.inputs, node.outputs, attributes, {}, node.phase, node.module)
     try:

@@ -9,7 +9,7 @@ from gnnperf.graph import ITEM_BYTES, Node
 
 # FLOPs of one element; roots, exponentials and the like count as the handful of instructions that they take.
 _TRANSCENDENTAL = 8
-_ELEMENTWISE_FLOPS: dict[str, int] = {
+ELEMENTWISE_FLOPS: dict[str, int] = {
     **dict.fromkeys(
         """abs add bitwise_and bitwise_left_shift bitwise_not bitwise_or bitwise_right_shift bitwise_xor ceil clamp
         conj_physical copysign deg2rad div eq fix floor fmax fmin frac ge gt hardshrink heaviside isfinite isinf isnan
@@ -31,10 +31,10 @@ _ELEMENTWISE_FLOPS: dict[str, int] = {
 }
 
 
-@register(*_ELEMENTWISE_FLOPS)
+@register(*ELEMENTWISE_FLOPS)
 def elementwise(node: Node) -> Cost:
     """A fixed number of FLOPs for every element of the result."""
-    return moved(node, "elementwise", _ELEMENTWISE_FLOPS[node.op] * node.outputs[0].elements)
+    return moved(node, "elementwise", ELEMENTWISE_FLOPS[node.op] * node.outputs[0].elements)
 
 
 @register("dropout", "random")
@@ -55,9 +55,10 @@ def convolution(node: Node) -> Cost:
 
 
 def is_depthwise(node: Node) -> bool:
-    """Whether a convolution filters every channel on its own."""
+    """Whether a convolution, or its backward, filters every channel on its own."""
     groups = node.attributes.get("groups", 1)
-    return isinstance(groups, int) and groups > 1 and node.inputs[1].shape[1] == 1
+    weight = node.inputs[2 if node.op.endswith("_backward") else 1]
+    return isinstance(groups, int) and groups > 1 and weight.shape[1] == 1
 
 
 @register("conv_transpose")

@@ -2,13 +2,14 @@
 
 from gnnperf.graph.computation_graph import Attribute, ComputationGraph, Edge, Node, TensorSpec
 from gnnperf.graph.json_format import FORMAT_VERSION
-from gnnperf.graph.vocabulary import ITEM_BYTES, LAYOUTS, MODES, PHASES, PRECISIONS, TENSOR_KINDS
+from gnnperf.graph.vocabulary import ITEM_BYTES, LAYOUTS, MODES, OPTIMIZERS, PHASES, PRECISIONS, TENSOR_KINDS
 
 __all__ = [
     "FORMAT_VERSION",
     "ITEM_BYTES",
     "LAYOUTS",
     "MODES",
+    "OPTIMIZERS",
     "PHASES",
     "PRECISIONS",
     "TENSOR_KINDS",

@@ -26,7 +26,8 @@ class TensorSpec:
     Attributes:
         shape: Size of every dimension.
         dtype: Name as torch spells it, such as ``float32``.
-        kind: Where it comes from: ``activation``, ``parameter``, ``constant`` (buffers and literals) or ``input``.
+        kind: What it is: ``activation``, ``parameter``, ``constant`` (buffers and literals), ``input``, ``gradient``
+            (of a parameter, once it is complete) or ``state`` (of the optimizer).
         broadcast: Dimensions that repeat the same memory (stride 0), which therefore cost no bytes.
         layout: In which order the dimensions lie in memory: ``row_major`` (the last is innermost), ``channels_last``
             (images or volumes whose channels are innermost), or ``permuted`` (any other).
@@ -123,6 +124,7 @@ class ComputationGraph:
         parameter_count: Number of parameters, shared ones counted once.
         parameter_bytes: Their bytes.
         buffer_bytes: Bytes of buffers such as running statistics.
+        optimizer_state_bytes: Bytes that the optimizer keeps from step to step, such as moments.
         warnings: What was assumed while the graph was made.
         rescale_error: Why the graph cannot be rescaled; empty when it can.
         smallest_batch_size: Where it can, the smallest batch for which it runs the same ops.
@@ -139,6 +141,7 @@ class ComputationGraph:
     parameter_count: int = 0
     parameter_bytes: int = 0
     buffer_bytes: int = 0
+    optimizer_state_bytes: int = 0
     warnings: tuple[str, ...] = ()
     rescale_error: str = ""
     smallest_batch_size: int = 1

@@ -19,8 +19,8 @@ def problems(graph: ComputationGraph) -> Iterator[str]:
         yield f"precision {graph.precision!r} is not one of {', '.join(PRECISIONS)}"
     if min(graph.batch_size, graph.smallest_batch_size) < 1:
         yield f"batch size {min(graph.batch_size, graph.smallest_batch_size)} is not positive"
-    if min(graph.parameter_count, graph.parameter_bytes, graph.buffer_bytes) < 0:
-        yield "a parameter or buffer size is negative"
+    if min(graph.parameter_count, graph.parameter_bytes, graph.buffer_bytes, graph.optimizer_state_bytes) < 0:
+        yield "a parameter, buffer or optimizer state size is negative"
     seen: set[str] = set()
     for node in graph.nodes:
         if node.name in seen:

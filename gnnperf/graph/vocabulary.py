@@ -4,9 +4,10 @@ from __future__ import annotations
 
 MODES = ("inference", "training")
 PHASES = ("forward", "loss", "backward", "optimizer")
+OPTIMIZERS = ("sgd", "momentum", "adam", "adamw")
 PRECISIONS = ("fp64", "fp32", "tf32", "fp16", "bf16", "amp", "amp_bf16")
 LAYOUTS = ("row_major", "channels_last", "permuted")
-TENSOR_KINDS = ("activation", "parameter", "constant", "input")
+TENSOR_KINDS = ("activation", "parameter", "constant", "input", "gradient", "state")
 
 ITEM_BYTES: dict[str, float] = {
     "complex128": 16,

@@ -15,6 +15,7 @@ import torch
 from torch.nn.modules.module import register_module_parameter_registration_hook
 from torch.utils.weak import WeakIdKeyDictionary
 
+from gnnperf.capture.autocast import autocast_on_meta
 from gnnperf.graph import MODES
 
 
@@ -153,7 +154,7 @@ def on_meta(create: Callable[[], torch.nn.Module]) -> torch.nn.Module:
     On the CPU a parameter moves to ``meta`` as soon as a module owns it, before it gets initial values. Random state
     is given back as it was.
     """
-    with quiet():
+    with quiet(), autocast_on_meta():
         try:
             with torch.device("meta"), torch.random.fork_rng(devices=[]):
                 return create().to("meta")

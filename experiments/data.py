@@ -25,13 +25,13 @@ def load_records(config: DictConfig) -> Import:
         )
     names = names_from_timm() if config.names is None else names_from_file(config.names)
     imported = import_timm(config.clone, names)
-    wanted = imported.records
+    wanted = [record for record in imported.records if config.mode in (None, record.mode)]
     if config.networks is not None:
         wanted = [record for record in wanted if fnmatch.fnmatch(record.network, config.networks)]
     if not wanted:
         raise ValueError(f"no measured network matches data.networks={config.networks}: give another pattern")
     if others := len(imported.records) - len(wanted):
-        imported.skipped[f"not asked for by {config.networks}"] = others
+        imported.skipped["not asked for by data.mode and data.networks"] = others
     return Import(wanted, imported.skipped)
 
 

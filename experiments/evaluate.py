@@ -16,7 +16,7 @@ from experiments.tables import ScoredRows, file_label, improvement, on_cpu, show
 from gnnperf.baselines import BASELINES, GradientBoosting
 from gnnperf.dataset import Dataset
 from gnnperf.metrics import Array
-from gnnperf.model import PerformanceModel
+from gnnperf.model import Ensemble
 from gnnperf.splits import Split
 from gnnperf.training import predict_ms
 from gnnperf.weights import load_weights
@@ -72,7 +72,7 @@ _TITLES = {
 }
 
 
-def _models(weights: str | ListConfig, split: Split) -> dict[str, PerformanceModel]:
+def _models(weights: str | ListConfig, split: Split) -> dict[str, Ensemble]:
     """The models, each named ``gnnperf`` or, of several, by the run that made it."""
     folders = [weights] if isinstance(weights, str) else list(weights)
     models = {}

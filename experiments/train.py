@@ -19,7 +19,7 @@ from experiments.mains import one_line_errors
 from experiments.tables import ScoredRows, file_label, show
 from gnnperf.dataset import Dataset
 from gnnperf.features import OPS
-from gnnperf.model import PerformanceModel
+from gnnperf.model import Ensemble, PerformanceModel
 from gnnperf.splits import Split
 from gnnperf.training import Trainer, TrainingConfig, model_config, predict_ms
 from gnnperf.weights import load_weights, save_weights
@@ -43,12 +43,8 @@ def train(config: DictConfig) -> dict[str, Any]:
     plain = OmegaConf.to_container(OmegaConf.masked_copy(config, ["data", "split", "model", "training"]), resolve=True)
     assert isinstance(plain, dict)
     facts: dict[str, Any] = {"training_split": split.fingerprint, "experiment": _without_paths(plain)}
-    trainer = Trainer(
-        dataset, split, model_config(**config.model), TrainingConfig(**config.training), folder / "checkpoint.pt"
-    )
     with open_logger(config.logger, folder, {**facts, **_sizes(dataset, split)}) as logger:
-        metrics = _run(trainer, logger)
-        model = trainer.result.eval()
+        model, metrics = _members(config, dataset, split, folder, logger)
         if split.validation:
             metrics |= _judge(model, dataset, split, logger)
         facts |= intervals or _intervals(model, dataset, split, config.zero_shot_stretch)
@@ -60,20 +56,36 @@ def train(config: DictConfig) -> dict[str, Any]:
     return metrics
 
 
-def _run(trainer: Trainer, logger: Loggers) -> dict[str, Any]:
-    """Train with a progress bar; the numbers of the last epoch."""
+def _members(
+    config: DictConfig, dataset: Dataset, split: Split, folder: Path, logger: Loggers
+) -> tuple[Ensemble, dict[str, Any]]:
+    """Train as many models as are asked for, one after the other, each from a seed of its own."""
+    members: list[PerformanceModel] = []
+    metrics: dict[str, Any] = {}
+    sizes = model_config(**config.model)
+    for number in range(config.members):
+        training = TrainingConfig(**{**config.training, "seed": config.training.seed + number})
+        trainer = Trainer(dataset, split, sizes, training, folder / f"checkpoint-{training.seed}.pt")
+        done = {"model": number + 1, "epoch": number * training.epochs}
+        metrics = _run(trainer, logger, done, f"model {number + 1} of {config.members}")
+        members.append(trainer.result)
+    return Ensemble(members).eval(), metrics
+
+
+def _run(trainer: Trainer, logger: Loggers, done: Mapping[str, int], title: str) -> dict[str, Any]:
+    """Train with a progress bar, logging epochs on from ``done``; the numbers of the last epoch."""
     if trainer.epoch:
-        print(f"going on after epoch {trainer.epoch}", flush=True)
+        print(f"{title}: going on after epoch {trainer.epoch}", flush=True)
     start = time.perf_counter()
     last: dict[str, Any] = {}
     columns = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.description}"))
     with Progress(*columns) as progress:
-        task = progress.add_task("", total=trainer.training.epochs, completed=trainer.epoch)
+        task = progress.add_task(title, total=trainer.training.epochs, completed=trainer.epoch)
 
         def report(numbers: Mapping[str, float]) -> None:
             last.update(numbers)
-            logger.log(numbers)
-            text = f"loss {last['train/loss']:.3f}"
+            logger.log({**numbers, **done, "epoch": done["epoch"] + numbers["epoch"]})
+            text = f"{title}, loss {last['train/loss']:.3f}"
             if "validation/mape_percent" in last:
                 text += f", validation {last['validation/mape_percent']:.1f} %"
             progress.update(task, advance=1, description=text)
@@ -82,7 +94,7 @@ def _run(trainer: Trainer, logger: Loggers) -> dict[str, Any]:
     return {**last, "training_seconds": round(time.perf_counter() - start, 1)}
 
 
-def _judge(model: PerformanceModel, dataset: Dataset, split: Split, logger: Loggers) -> dict[str, Any]:
+def _judge(model: Ensemble, dataset: Dataset, split: Split, logger: Loggers) -> dict[str, Any]:
     """Scores on the validation rows, as tables and a plot; no test row is looked at."""
     rows = ScoredRows(dataset, split.validation, {"gnnperf": predict_ms(model, dataset, split.validation)})
     scores = rows.scores()
@@ -101,7 +113,7 @@ def _taken_over(folder: str | None) -> dict[str, Any]:
     return {name: load_weights(folder).facts[name] for name in _INTERVALS} if folder is not None else {}
 
 
-def _intervals(model: PerformanceModel, dataset: Dataset, split: Split, stretch: float) -> dict[str, Any]:
+def _intervals(model: Ensemble, dataset: Dataset, split: Split, stretch: float) -> dict[str, Any]:
     """The 5 % and 95 % quantile of log(measured / predicted) of validation rows, of training rows without any."""
     held_out = split.validation if split.validation and not set(split.validation) & set(split.train) else ()
     if not held_out:

@@ -89,6 +89,7 @@ def _add_predict(subparsers: argparse._SubParsersAction) -> None:
     software.add_argument("--compiled", action="store_true", help="with torch.compile")
     software.add_argument("--memory-format", choices=MEMORY_FORMATS, default=MEMORY_FORMATS[0], help="of images")
     software.add_argument("--torch-version", metavar="V", default="", help="such as 2.9, the default")
+    parser.add_argument("--max-batch", action="store_true", help="also find the largest batch that fits each device")
     output = parser.add_argument_group("output")
     formats = output.add_mutually_exclusive_group()
     formats.add_argument("--json", action="store_true", help="one JSON object on stdout, and nothing else")

@@ -30,6 +30,10 @@ def predict(arguments: argparse.Namespace) -> None:
     for path in _outputs(arguments):
         check_writable(path)
     predictions = _predictions(arguments, devices, software)
+    if arguments.max_batch:
+        with _progress("Searching for the largest batch"):
+            for prediction in predictions:
+                _ = prediction.max_batch_size
     for message in dict.fromkeys(message for p in predictions for message in p.warnings):
         _warn(message)
     with _progress("Writing"):
@@ -137,12 +141,16 @@ def _print(arguments: argparse.Namespace, predictions: Sequence[Prediction]) -> 
     if arguments.json or arguments.csv:
         from gnnperf.report.export import to_csv, to_json
 
-        text = to_json(arguments.source, predictions) + "\n" if arguments.json else to_csv(predictions)
+        text = (
+            to_json(arguments.source, predictions, arguments.max_batch) + "\n"
+            if arguments.json
+            else to_csv(predictions)
+        )
         sys.stdout.write(text)
         return
     from gnnperf.report.table import print_table
 
-    print_table(arguments.source, predictions, sys.stdout, arguments.top)
+    print_table(arguments.source, predictions, sys.stdout, arguments.top, arguments.max_batch)
 
 
 def _warn(message: str) -> None:

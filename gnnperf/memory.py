@@ -62,7 +62,7 @@ def memory_parts_bytes(
     live = peak = {"gradients": 0, "activations": 0}
     for position, node in enumerate(graph.nodes):
         live = _changed(live, allocated[position], 1)
-        scratch = _scratch_bytes(node, attention)
+        scratch = _scratch_bytes(node, attention) + _optimizer_scratch_bytes(node, device)
         if sum(live.values()) + scratch > sum(peak.values()):
             peak = {**live, "activations": live["activations"] + scratch}
         live = _changed(live, freed[position], -1)
@@ -74,6 +74,27 @@ def _changed(live: dict[str, int], storages: Iterable[_Storage], sign: int) -> d
     for storage in storages:
         changed["gradients" if storage.is_gradient else "activations"] += sign * storage.bytes
     return changed
+
+
+def largest_batch_size(graph: ComputationGraph, device: Device, software: Software | None = None) -> int:
+    """The largest batch whose peak memory the device has, by search over rescaled graphs; 0 if not even one fits.
+
+    Raises:
+        ValueError: If the graph cannot be rescaled.
+    """
+
+    def fits(batch_size: int) -> bool:
+        return peak_memory_bytes(graph.rescale(batch_size), device, software) <= device.memory_bytes
+
+    if not fits(least := graph.smallest_batch_size):
+        return 0
+    most = 2 * least
+    while fits(most):
+        least, most = most, 2 * most
+    while most - least > 1:
+        middle = (least + most) // 2
+        least, most = (middle, most) if fits(middle) else (least, middle)
+    return least
 
 
 @dataclass
@@ -242,6 +263,13 @@ def _scratch_bytes(node: Node, attention: str | None) -> int:
         return 0
     query, key = node.inputs[:2] if node.op == "attention" else node.inputs[1:3]
     return 2 * TensorSpec((*query.shape[:-1], key.shape[-2]), query.dtype).bytes
+
+
+def _optimizer_scratch_bytes(node: Node, device: Device | None) -> int:
+    """Temporaries of an update: of all parameters on GPUs, of one at a time elsewhere."""
+    key = "multi_tensor_scratch_bytes" if device is not None and device.kind == "gpu" else "loop_scratch_bytes"
+    size = node.attributes.get(key, 0)
+    return size if isinstance(size, int) else 0
 
 
 def _specs(tensors: Iterable[TensorSpec]) -> set[tuple[tuple[int, ...], str]]:

@@ -8,6 +8,7 @@ learned falls back to physics.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 import torch
@@ -51,7 +52,7 @@ class ModelConfig:
     width: int = 96
     layers: int = 3
     embedding: int = 16
-    dropout: float = 0.1
+    dropout: float = 0.2
 
     def to_dict(self) -> dict[str, int | float]:
         """Plain values for JSON."""
@@ -208,6 +209,49 @@ class PerformanceModel(nn.Module):
         if self.device is None:
             return rows.software
         return torch.cat([self.device(rows.device), rows.software], dim=-1)
+
+
+class Ensemble(nn.Module):
+    """Models of one configuration that were trained from different seeds; it predicts the mean of their times.
+
+    Families of networks that nobody measured are where they differ, and where their mean is better than any of them.
+
+    Args:
+        members: At least one.
+    """
+
+    def __init__(self, members: Sequence[PerformanceModel]) -> None:
+        super().__init__()
+        self.config = members[0].config
+        self.members = nn.ModuleList(members)
+
+    def encode(self, data: Data) -> Tensor:
+        """States of every member, (members, C, width)."""
+        return torch.stack([member.encode(data) for member in self._models])
+
+    def forward(self, data: Data, rows: Rows) -> Times:
+        """As ``PerformanceModel.forward``."""
+        return self.predict(self.encode(data), data, rows)
+
+    def predict(self, states: Tensor, data: Data, rows: Rows) -> Times:
+        """Predict from states that ``encode`` gave."""
+        times = [member.predict(own, data, rows) for member, own in zip(self._models, states, strict=True)]
+
+        def mean(name: str) -> Tensor:
+            return torch.stack([getattr(t, name) for t in times]).mean(dim=0)
+
+        return Times(
+            total_ms=mean("total_ms"),
+            overhead_ms=mean("overhead_ms"),
+            node_ms=mean("node_ms"),
+            row=times[0].row,
+            node=times[0].node,
+            log_ratio=mean("log_ratio"),
+        )
+
+    @property
+    def _models(self) -> list[PerformanceModel]:
+        return [member for member in self.members if isinstance(member, PerformanceModel)]
 
 
 def _expand(data: Data, rows: Rows) -> tuple[Tensor, Tensor]:

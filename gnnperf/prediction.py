@@ -18,7 +18,7 @@ from gnnperf.cost.registry import node_cost, unknown_ops
 from gnnperf.features import device_features, device_rates, graph_data, software_features
 from gnnperf.graph import ComputationGraph
 from gnnperf.hardware import Device, Software, device_ids, load_device
-from gnnperf.memory import peak_memory_bytes
+from gnnperf.memory import largest_batch_size, memory_parts_bytes
 from gnnperf.model import Rows
 from gnnperf.weights import LoadedModel, load_weights
 
@@ -73,6 +73,15 @@ class Prediction:
     def fits(self) -> bool:
         """Whether the device has as much memory as the network needs."""
         return self.peak_memory_bytes <= self.device.memory_bytes
+
+    @cached_property
+    def max_batch_size(self) -> int:
+        """The largest batch that fits the device; 0 if not even one does.
+
+        Raises:
+            ValueError: If the graph cannot be rescaled.
+        """
+        return largest_batch_size(self.graph, self.device, self.software)
 
     @cached_property
     def nodes(self) -> pd.DataFrame:
@@ -185,12 +194,12 @@ def _prediction(
         )
     zero_shot = not _in_training(device, loaded)
     low, high = loaded.interval_log_ratio(zero_shot)
-    peak_bytes = peak_memory_bytes(graph, device, software)
+    parts = memory_parts_bytes(graph, device, software)
+    peak_bytes = sum(parts.values())
     unknown = unknown_ops(graph)
     warnings = [*graph.warnings, *_unknown(unknown), *common]
     if peak_bytes > device.memory_bytes:
-        needed, present = peak_bytes / 2**30, device.memory_bytes / 2**30
-        warnings.append(f"{device.id}: it needs {needed:.1f} GiB of memory, the device has {present:.1f} GiB")
+        warnings.append(f"{device.id}: {_does_not_fit(parts, device.memory_bytes)}")
     return Prediction(
         graph=graph,
         device=device,
@@ -204,6 +213,14 @@ def _prediction(
         zero_shot=zero_shot,
         warnings=tuple(warnings),
     )
+
+
+def _does_not_fit(parts: dict[str, int], present_bytes: int) -> str:
+    needed_bytes = sum(parts.values())
+    largest = sorted(((size, name) for name, size in parts.items()), reverse=True)
+    room = ", ".join(f"{name} {size / 2**30:.1f}" for size, name in largest if size > 0.01 * needed_bytes)
+    numbers = [f"{size / 2**30:.1f} GiB" for size in (needed_bytes, present_bytes, needed_bytes - present_bytes)]
+    return f"it needs {numbers[0]} of memory, the device has {numbers[1]}, so {numbers[2]} are missing ({room})"
 
 
 def _data(graph: ComputationGraph) -> Data:

@@ -33,7 +33,7 @@ from gnnperf.features import (
 from gnnperf.graph import PHASES
 from gnnperf.hardware import PRECISIONS, load_device
 from gnnperf.metrics import absolute_percentage_errors
-from gnnperf.model import ModelConfig, PerformanceModel, Rows, Times
+from gnnperf.model import Ensemble, ModelConfig, PerformanceModel, Rows, Times
 from gnnperf.records import Record
 from gnnperf.splits import Split
 
@@ -65,7 +65,7 @@ class TrainingConfig:
     averaging: float = 0.998
     prior: float = 0.2
     family_balance: float = 0.5
-    feature_noise: float = 0.03
+    feature_noise: float = 0.1
     gradient_clip: float = 1.0
     seed: int = 0
 
@@ -158,7 +158,7 @@ class Batches:
 
 @torch.no_grad()
 def predict_ms(
-    model: PerformanceModel, dataset: Dataset, positions: Sequence[int], graphs_per_step: int = 64
+    model: PerformanceModel | Ensemble, dataset: Dataset, positions: Sequence[int], graphs_per_step: int = 64
 ) -> np.ndarray:
     """Predicted ms of the samples at ``positions``, (len(positions),)."""
     model.eval()

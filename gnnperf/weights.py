@@ -17,10 +17,11 @@ from gnnperf.cost.registry import OP_CLASSES
 from gnnperf.features import DEVICE_FEATURES, EDGE_FEATURES, FEATURE_VERSION, NODE_FEATURES, OPS, SOFTWARE_FEATURES
 from gnnperf.graph import PHASES
 from gnnperf.hardware import PRECISIONS
-from gnnperf.model import PAIR_FEATURES, ModelConfig, PerformanceModel
+from gnnperf.model import PAIR_FEATURES, Ensemble, ModelConfig, PerformanceModel
 from gnnperf.output import write_whole
 
-WEIGHTS_VERSION = 1
+WEIGHTS_VERSION = 2
+_MOST_MEMBERS = 64
 DEFAULT_FOLDER = Path(__file__).with_name("weights")
 TENSORS_FILE, FACTS_FILE = "model.safetensors", "model.json"
 
@@ -48,7 +49,7 @@ class LoadedModel:
         facts: What was given to ``save_weights``.
     """
 
-    model: PerformanceModel
+    model: Ensemble
     facts: dict[str, Any]
 
     @property
@@ -67,12 +68,12 @@ class LoadedModel:
         return low, high
 
 
-def save_weights(folder: str | Path, model: PerformanceModel, facts: dict[str, Any]) -> None:
+def save_weights(folder: str | Path, model: Ensemble, facts: dict[str, Any]) -> None:
     """Write ``model`` as ``model.safetensors`` and ``model.json`` into ``folder``.
 
     Args:
         folder: Where to; made if it is not there.
-        model: The model.
+        model: The models, which the file keeps one after the other.
         facts: What belongs to the model, plain values for JSON. Needed are ``training_devices`` (device ids),
             ``interval_log_ratio`` and ``zero_shot_interval_log_ratio`` (the 5 % and 95 % quantile of
             log(measured / predicted), on devices in training and on unseen ones). ``training_ops`` (op types) lets
@@ -93,6 +94,7 @@ def save_weights(folder: str | Path, model: PerformanceModel, facts: dict[str, A
         "feature_version": FEATURE_VERSION,
         "pair_features": PAIR_FEATURES,
         "config": model.config.to_dict(),
+        "members": len(model.members),
         "vocabularies": VOCABULARIES,
         "facts": facts,
     }
@@ -121,7 +123,7 @@ def _load(folder: Path) -> LoadedModel:
     content = _read_facts(folder)
     config = ModelConfig(**content["config"])
     with torch.device("meta"):  # initial values would cost time and random state
-        model = PerformanceModel(config)
+        model = Ensemble([PerformanceModel(config) for _ in range(content["members"])])
     try:
         tensors = load_file(folder / TENSORS_FILE)
     except (OSError, SafetensorError) as error:
@@ -176,6 +178,9 @@ def _content_problem(content: Any) -> str:
         return f"are damaged: {FACTS_FILE} has no valid config ({_line(error)}): {again}"
     if any(getattr(config, name) != len(VOCABULARIES[name]) for name in VOCABULARIES):
         return f"are damaged: the config in {FACTS_FILE} does not fit its vocabularies: {again}"
+    members = content.get("members")
+    if type(members) is not int or not 1 <= members <= _MOST_MEMBERS:
+        return f"are damaged: members must be a whole number from 1 to {_MOST_MEMBERS}, not {members!r}: {again}"
     problem = _facts_problem(content.get("facts"))
     return f"are damaged: {problem}: {again}" if problem else ""
 

@@ -110,6 +110,7 @@ class Update:
             reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
             raise ValueError(f"the optimizer {self.name} cannot be captured: {reason}") from error
         self.flops = int(sum(node_cost(node).flops for node in repeated.nodes))
+        self._loop_scratch_bytes = _most_alive(repeated)
         self.state = [t for t in _tensors(optimizer.state.values()) if t.dim()]
 
     def record(self, trace: Trace) -> None:
@@ -117,13 +118,35 @@ class Update:
         trace.label(self.state, "state")
         gradients = [p.grad for p in self.parameters if p.grad is not None]
         changed = [*self.parameters, *self.state]
-        attributes: dict[str, Attribute] = {"optimizer": self.name, "flops": self.flops, "in_place": True}
+        parameter_bytes = sum(p.numel() * p.element_size() for p in self.parameters)
+        attributes: dict[str, Attribute] = {
+            "optimizer": self.name,
+            "flops": self.flops,
+            "in_place": True,
+            # A loop over the parameters makes temporaries of one at a time; the multi-tensor kernels that torch takes
+            # on GPUs by default make one of them all (documentation of torch.optim, "foreach").
+            "loop_scratch_bytes": self._loop_scratch_bytes,
+            "multi_tensor_scratch_bytes": parameter_bytes if self._loop_scratch_bytes else 0,
+        }
         trace.record("optimizer_step", [*self.parameters, *gradients, *self.state], changed, attributes, changed)
 
     @property
     def state_bytes(self) -> int:
         """Bytes that the optimizer keeps between updates."""
         return sum(t.numel() * t.element_size() for t in self.state)
+
+
+def _most_alive(trace: Trace) -> int:
+    """The most bytes of results that live at once, each until its last reader has run."""
+    last = {edge.source: edge.target for edge in sorted(trace.edges, key=lambda edge: edge.target)}
+    alive: dict[int, int] = {}
+    most = 0
+    for position, node in enumerate(trace.nodes):
+        if not node.attributes.get("in_place"):
+            alive[position] = sum(t.bytes for t in node.outputs if t.kind == "activation")
+        most = max(most, sum(alive.values()))
+        alive = {made: size for made, size in alive.items() if last.get(made, made) > position}
+    return most
 
 
 def _tensors(states: Any) -> Iterator[torch.Tensor]:

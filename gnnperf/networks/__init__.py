@@ -1,7 +1,7 @@
 """Networks by name, built offline and without weights.
 
 A zoo name is a prefix, a colon and the name that the library behind the prefix uses: ``timm:resnet50``,
-``torchvision:resnet18``, ``hf:bert-base-uncased``.
+``torchvision:resnet18``, ``hf:bert-base-uncased``; ``nasbench201:`` takes the string of a cell.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ PREFIXES: dict[str, str] = {
     "timm": "gnnperf.networks.timm_models",
     "torchvision": "gnnperf.networks.torchvision_models",
     "hf": "gnnperf.networks.hf_models",
+    "nasbench201": "gnnperf.networks.nasbench201",
 }
 
 

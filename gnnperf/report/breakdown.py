@@ -20,7 +20,8 @@ class Part:
     """Some nodes of a network and what they cost.
 
     Attributes:
-        name: Dotted path of the module; ``*`` stands for repeated blocks, which are taken together.
+        name: Dotted path of the module; ``*`` stands for repeated blocks, which are taken together. In a training step
+            the phase comes first, such as ``backward: layers.*``.
         ops: Their ops, the costliest first.
         nodes: How many there are.
         flops: Of all of them.
@@ -81,11 +82,13 @@ class _Group:
 
     @property
     def name(self) -> str:
-        return ".".join(self.prefix)
+        return ".".join(self.prefix).replace(":.", ": ").removesuffix(":")
 
 
 def _split(nodes: Sequence[Node], times_ms: np.ndarray, rows: int) -> list[_Group]:
     paths = [tuple(node.module.split(".")) if node.module else () for node in nodes]
+    if any(node.phase != "forward" for node in nodes):
+        paths = [(f"{node.phase}:", *path) for node, path in zip(nodes, paths, strict=True)]
     whole = _Group((), tuple(range(len(nodes))))
     groups = _children(whole, nodes, paths)
     closed: set[_Group] = set()

@@ -13,9 +13,13 @@ from gnnperf.prediction import NODE_COLUMNS, Prediction
 from gnnperf.report.numbers import shape_text
 
 
-def to_json(source: str, predictions: Sequence[Prediction]) -> str:
-    """One object: ``source`` and ``predictions``, each with its nodes; strict JSON, without NaN."""
-    return json.dumps({"source": source, "predictions": [_plain(p) for p in predictions]}, indent=1, allow_nan=False)
+def to_json(source: str, predictions: Sequence[Prediction], max_batch: bool = False) -> str:
+    """One object: ``source`` and ``predictions``, each with its nodes; strict JSON, without NaN.
+
+    With ``max_batch``, each has a ``max_batch_size`` as well.
+    """
+    plain = [{**_plain(p), **({"max_batch_size": p.max_batch_size} if max_batch else {})} for p in predictions]
+    return json.dumps({"source": source, "predictions": plain}, indent=1, allow_nan=False)
 
 
 def to_csv(predictions: Sequence[Prediction]) -> str:

@@ -55,12 +55,12 @@ def small_graph():
 
 @pytest.fixture(scope="session")
 def model():
-    from gnnperf.model import PerformanceModel
+    from gnnperf.model import Ensemble, PerformanceModel
     from gnnperf.training import model_config
 
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        model = PerformanceModel(model_config(width=16, embedding=4))
+        model = Ensemble([PerformanceModel(model_config(width=16, embedding=4)) for _ in range(2)])
         for parameter in model.parameters():  # the head, too, so that times are more than rooflines
             torch.nn.init.normal_(parameter, std=0.2)
     return model.eval()

@@ -37,7 +37,6 @@ def test_what_cannot_be_joined_is_counted_by_reason(vit, cache):
     rows = [
         vit,
         replace(vit, status="timeout", time_ms=math.nan),
-        replace(vit, mode="training"),
         replace(vit, network="timm:no_such_network"),
         replace(vit, parameter_count=10_000_000),
     ]
@@ -45,10 +44,17 @@ def test_what_cannot_be_joined_is_counted_by_reason(vit, cache):
     assert [s.record for s in dataset.samples] == [vit]
     assert dataset.skipped == {
         "status timeout": 1,
-        "training step": 1,
         "cannot be captured: timm:no_such_network is unknown: nothing known has a similar name": 1,
         "other parameter count than the network built": 1,
     }
+
+
+def test_a_training_step_has_a_graph_of_its_own_and_the_structure_of_its_network(vit, cache):
+    step = replace(vit, mode="training", optimizer="momentum", precision="amp")
+    dataset = build_dataset([vit, step], cache)
+    assert len(dataset.graphs) == 2 and len({s.structure for s in dataset.samples}) == 1
+    forward, whole = dataset.graphs
+    assert forward.phase.unique().tolist() == [0] and whole.phase.unique().tolist() == [0, 1, 2, 3]
 
 
 def test_the_second_time_comes_from_the_cache(vit, cache, monkeypatch):

@@ -140,7 +140,7 @@ def test_folding_changes_no_prediction(blocks, convolution, monkeypatch, layers)
         folded = graph_data(graph)
         with monkeypatch.context() as patch:
             unfolded_nodes = (torch.arange(len(graph.nodes)).numpy(), list(range(len(graph.nodes))))
-            patch.setattr(features, "_fold", lambda *_, result=unfolded_nodes: result)
+            patch.setattr(features, "fold", lambda *_, result=unfolded_nodes: result)
             unfolded = graph_data(graph)
         assert unfolded.num_nodes == len(graph.nodes)
         with torch.no_grad():
@@ -155,7 +155,7 @@ def test_a_graph_without_ops_is_an_error():
 
 
 def test_an_op_outside_of_the_vocabulary_is_unknown(convolution, monkeypatch):
-    monkeypatch.delitem(features._OP_INDEX, "relu")
+    monkeypatch.delitem(features.nodes._OP_INDEX, "relu")
     assert OPS[graph_data(convolution).op[-1]] == "unknown"
 
 

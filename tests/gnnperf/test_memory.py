@@ -1,4 +1,5 @@
 import weakref
+from dataclasses import replace
 
 import pytest
 import torch
@@ -8,7 +9,7 @@ from torch.utils._pytree import tree_leaves
 from gnnperf.capture import capture
 from gnnperf.graph import ComputationGraph, Edge, Node, TensorSpec
 from gnnperf.hardware import Software, load_device
-from gnnperf.memory import peak_memory_bytes
+from gnnperf.memory import largest_batch_size, memory_parts_bytes, peak_memory_bytes
 
 GPU, CPU = load_device("rtx-4090"), load_device("i9-10940x")
 
@@ -164,8 +165,96 @@ class LiveBytes(TorchDispatchMode):
 @pytest.mark.parametrize("batch_size", [1, 4])
 def test_a_real_run_holds_as_much(small_network, batch_size):
     x = torch.zeros(batch_size, 3, 32, 32)
-    small_network.eval()
-    mode = LiveBytes(x, *small_network.parameters(), *small_network.buffers())
-    with torch.no_grad(), mode:
-        small_network(x)
+    mode = measured(small_network, x, "inference", None)
     assert peak_memory_bytes(capture(small_network, x)) == pytest.approx(mode.peak, rel=0.02)
+
+
+def measured(module, x, mode, optimizer_class):
+    """Live bytes of a real run on the CPU; the optimizer has its state, gradients are None, as in every later step."""
+    module.train(mode == "training")
+    optimizer = None
+    if optimizer_class is not None:
+        optimizer = optimizer_class(module.parameters())
+        for parameter in module.parameters():
+            parameter.grad = torch.zeros_like(parameter)
+        optimizer.step()
+    module.zero_grad(set_to_none=True)
+    states = [] if optimizer is None else [t for s in optimizer.state.values() for t in s.values() if t.dim()]
+    counted = LiveBytes(x, *module.parameters(), *module.buffers(), *states)
+    if mode == "inference":
+        with torch.no_grad(), counted:
+            module(x)
+        return counted
+    with counted:
+        out = module(x)
+        torch.nn.functional.cross_entropy(out, torch.zeros(len(out), dtype=torch.int64)).backward()
+        if optimizer is not None:
+            optimizer.step()
+    module.zero_grad(set_to_none=True)
+    return counted
+
+
+def perceptron():
+    sizes = ((64, 128), (128, 128))
+    layers = [part for size in sizes for part in (torch.nn.Linear(*size), torch.nn.ReLU())]
+    return torch.nn.Sequential(torch.nn.Flatten(), *layers, torch.nn.Linear(128, 10))
+
+
+TIMM = {
+    "resnet18": 64,
+    "mobilenetv3_small_050": 64,
+    "test_vit": 160,
+    "test_convnext": 96,
+    "mixer_s32_224": 64,
+    "regnety_002": 64,
+    "densenet121": 64,
+    "efficientnet_lite0": 64,
+    "test_byobnet": 64,
+}
+
+
+@pytest.mark.parametrize("name", ["perceptron", *TIMM])
+def test_real_runs_of_ten_networks_hold_as_much_in_inference_and_training(name):
+    if name == "perceptron":
+        module, x = perceptron(), torch.zeros(32, 64)
+    else:
+        timm, size = pytest.importorskip("timm"), TIMM[name]
+        sizes = {"img_size": size} if name.startswith("mixer") else {}
+        module, x = timm.create_model(name, num_classes=10, drop_rate=0.0, **sizes), torch.zeros(2, 3, size, size)
+    for mode, optimizer in (("inference", None), ("training", None), ("training", torch.optim.AdamW)):
+        real = measured(module, x, mode, optimizer)
+        graph = capture(module, x, mode=mode, optimizer=optimizer)
+        assert peak_memory_bytes(graph) == pytest.approx(real.peak, rel=0.05), (mode, optimizer)
+
+
+def test_the_parts_of_a_step_add_up():
+    module = torch.nn.Linear(100, 50)
+    graph = capture(module, torch.zeros(4, 100), mode="training", optimizer="adamw")
+    parts = memory_parts_bytes(graph)
+    assert sum(parts.values()) == peak_memory_bytes(graph)
+    size = (100 * 50 + 50) * 4
+    assert (parts["parameters"], parts["optimizer state"], parts["gradients"]) == (size, 2 * size, size)
+    assert parts["inputs"] == 4 * 100 * 4 + 4 * 8  # and the classes that the loss compares with
+    # The loop over the parameters has two temporaries of the weight; a GPU's multi-tensor kernels one of everything.
+    on_gpu = memory_parts_bytes(graph, GPU)
+    assert parts["activations"] == pytest.approx(2 * 100 * 50 * 4, rel=0.2)
+    assert on_gpu["activations"] == pytest.approx(size, rel=0.2)
+
+
+def test_activations_wait_for_the_backward_pass():
+    layers = torch.nn.Sequential(*(torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.GELU()) for _ in range(8)))
+    x = torch.zeros(256, 64)
+    kept = memory_parts_bytes(capture(layers, x, mode="training"))["activations"]
+    assert kept == pytest.approx(16 * 256 * 64 * 4, rel=0.2)  # what each linear and each gelu writes
+    assert memory_parts_bytes(capture(layers, x))["activations"] <= 3 * 256 * 64 * 4
+
+
+def test_the_largest_batch_is_the_last_that_fits():
+    graph = capture(perceptron(), torch.zeros(2, 64), mode="training", optimizer="adam")
+    small = replace(CPU, memory_bytes=4_000_000)
+    largest = largest_batch_size(graph, small)
+    assert peak_memory_bytes(graph.rescale(largest), small) <= small.memory_bytes
+    assert peak_memory_bytes(graph.rescale(largest + 1), small) > small.memory_bytes
+    assert largest_batch_size(graph, replace(CPU, memory_bytes=1_000)) == 0
+    with pytest.raises(ValueError, match="cannot be rescaled"):
+        largest_batch_size(replace(graph, rescale_error="it does not"), small)

@@ -1,10 +1,11 @@
 import pytest
 import torch
 from torch_geometric.data import Batch
+from torch_geometric.utils import scatter
 
 from gnnperf.features import device_rates
 from gnnperf.hardware import load_device
-from gnnperf.model import PAIR_FEATURES, PerformanceModel
+from gnnperf.model import PAIR_FEATURES, Ensemble, PerformanceModel
 from gnnperf.training import model_config, rows_of
 
 POSITIONS = [0, 1, 2, 30, 31, 53]
@@ -96,3 +97,17 @@ def test_other_sizes_work(toy_dataset, sizes):
     model.train()
     model(*_batch(toy_dataset, POSITIONS)).total_ms.sum().backward()
     assert model.head_pair.in_features == PAIR_FEATURES
+
+
+def test_an_ensemble_predicts_the_mean_of_its_members_and_its_nodes_add_up(toy_dataset):
+    members = [PerformanceModel(model_config(width=16, layers=1)).eval() for _ in range(3)]
+    for member in members:
+        torch.nn.init.normal_(member.head[-1].weight, std=0.5)
+    batch, rows = _batch(toy_dataset, POSITIONS)
+    with torch.no_grad():
+        together = Ensemble(members)(batch, rows)
+        alone = torch.stack([member(batch, rows).total_ms for member in members])
+    assert alone.std(dim=0).min() > 0
+    torch.testing.assert_close(together.total_ms, alone.mean(dim=0))
+    nodes_ms = scatter(batch.count[together.node] * together.node_ms, together.row, dim_size=len(POSITIONS))
+    torch.testing.assert_close(nodes_ms + together.overhead_ms, together.total_ms)

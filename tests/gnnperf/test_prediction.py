@@ -14,7 +14,7 @@ from gnnperf.cost.roofline import graph_roofline_ms
 from gnnperf.graph import ComputationGraph, Node, TensorSpec
 from gnnperf.hardware import Software, load_device
 from gnnperf.memory import peak_memory_bytes
-from gnnperf.model import PerformanceModel
+from gnnperf.model import Ensemble, PerformanceModel
 from gnnperf.prediction import NODE_COLUMNS, Prediction, predict
 from gnnperf.training import model_config
 from gnnperf.weights import LoadedModel
@@ -39,7 +39,7 @@ def card(tmp_path):
 @pytest.fixture
 def physics(facts):
     """A model that has learned nothing, and predicts rooflines."""
-    return LoadedModel(PerformanceModel(model_config(width=16, embedding=4)).eval(), facts)
+    return LoadedModel(Ensemble([PerformanceModel(model_config(width=16, embedding=4))]).eval(), facts)
 
 
 def test_one_device_gives_one_prediction(small_graph, weights_folder):

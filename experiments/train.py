@@ -126,12 +126,13 @@ def _intervals(model: Ensemble, dataset: Dataset, split: Split, stretch: float) 
 
 
 def _seen(dataset: Dataset, split: Split) -> dict[str, list[str]]:
-    """Devices and ops of the training rows."""
+    """Devices, ops and modes of the training rows."""
     samples = [dataset.samples[p] for p in split.train]
     ops = {int(op) for graph in {s.graph for s in samples} for op in dataset.graphs[graph].op.unique()}
     return {
         "training_devices": sorted({s.record.device for s in samples}),
         "training_ops": sorted(OPS[op] for op in ops if op),
+        "training_modes": sorted({s.record.mode for s in samples}),
     }
 
 

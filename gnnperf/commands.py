@@ -30,17 +30,14 @@ def predict(arguments: argparse.Namespace) -> None:
     for path in _outputs(arguments):
         check_writable(path)
     predictions = _predictions(arguments, devices, software)
-    if arguments.max_batch:
-        with _progress("Searching for the largest batch"):
-            for prediction in predictions:
-                _ = prediction.max_batch_size
+    max_batches = _max_batches(arguments, predictions) if arguments.max_batch else None
     for message in dict.fromkeys(message for p in predictions for message in p.warnings):
         _warn(message)
     with _progress("Writing"):
         files = {path: render(predictions) for path, render in _outputs(arguments).items()}
     for path, content in files.items():
         write_whole(path, content)
-    _print(arguments, predictions)
+    _print(arguments, predictions, max_batches)
 
 
 def devices(arguments: argparse.Namespace) -> None:
@@ -78,7 +75,28 @@ def _predictions(arguments: argparse.Namespace, devices: Sequence[Device], softw
         return predict(captured, devices, software, weights=weights)
 
 
-def _graph(arguments: argparse.Namespace) -> ComputationGraph:
+def _max_batches(arguments: argparse.Namespace, predictions: Sequence[Prediction]) -> list[int]:
+    """The largest batch that fits each device; 0 where none does.
+
+    At batch 1 some networks run other ops, from which larger batches do not follow: those are captured again.
+
+    Raises:
+        ValueError: If the network does not follow its batch.
+    """
+    from gnnperf.memory import largest_batch_size
+
+    graph = predictions[0].graph
+    if graph.rescale_error and not Path(arguments.source).exists():
+        graph = _graph(arguments, batch_size=_OTHER_BATCH_SIZE)
+    with _progress("Searching for the largest batch"):
+        largest = [largest_batch_size(graph, p.device, p.software) for p in predictions]
+    return [batch or (p.graph.batch_size if p.fits else 0) for batch, p in zip(largest, predictions, strict=True)]
+
+
+_OTHER_BATCH_SIZE = 4
+
+
+def _graph(arguments: argparse.Namespace, batch_size: int | None = None) -> ComputationGraph:
     dims = dict(arguments.dims)
     if len(dims) < len(arguments.dims):
         raise ValueError("a dimension is given twice with --dim")
@@ -88,7 +106,7 @@ def _graph(arguments: argparse.Namespace) -> ComputationGraph:
 
         return graph_of(
             arguments.source,
-            batch_size=arguments.batch_size,
+            batch_size=batch_size or arguments.batch_size,
             image_size=arguments.image_size,
             mode=arguments.mode,
             precision=arguments.precision,
@@ -137,20 +155,16 @@ def _check_picture(path: str) -> None:
     check_suffix(path)
 
 
-def _print(arguments: argparse.Namespace, predictions: Sequence[Prediction]) -> None:
+def _print(arguments: argparse.Namespace, predictions: Sequence[Prediction], max_batches: Sequence[int] | None) -> None:
     if arguments.json or arguments.csv:
         from gnnperf.report.export import to_csv, to_json
 
-        text = (
-            to_json(arguments.source, predictions, arguments.max_batch) + "\n"
-            if arguments.json
-            else to_csv(predictions)
-        )
+        text = to_json(arguments.source, predictions, max_batches) + "\n" if arguments.json else to_csv(predictions)
         sys.stdout.write(text)
         return
     from gnnperf.report.table import print_table
 
-    print_table(arguments.source, predictions, sys.stdout, arguments.top, arguments.max_batch)
+    print_table(arguments.source, predictions, sys.stdout, arguments.top, max_batches)
 
 
 def _warn(message: str) -> None:

@@ -171,7 +171,7 @@ def _predict(
     class_ms = times.node_ms.double().view(len(devices), -1)
     node_ms = class_ms[:, data.node_class].numpy()
     overhead_ms = times.overhead_ms.double().tolist()
-    common = _untrained_ops(graph, loaded)
+    common = _unmeasured(graph, loaded)
     return [
         _prediction(graph, *one, software, loaded, common) for one in zip(devices, node_ms, overhead_ms, strict=True)
     ]
@@ -255,9 +255,15 @@ def _unknown(unknown: dict[str, int]) -> list[str]:
     return [f"ops without a cost rule are priced by their bytes alone: {names}"]
 
 
-def _untrained_ops(graph: ComputationGraph, loaded: LoadedModel) -> list[str]:
-    """A warning that names the ops with a cost rule that no network in training had."""
-    if not loaded.training_ops:
-        return []
-    names = sorted({node.op for node in graph.nodes} - loaded.training_ops - unknown_ops(graph).keys())
-    return [f"no measured network had these ops, so their times rest on physics: {', '.join(names)}"] if names else []
+def _unmeasured(graph: ComputationGraph, loaded: LoadedModel) -> list[str]:
+    """Warnings that name the mode, and the ops with a cost rule, that no network in training had."""
+    warnings = []
+    if loaded.training_modes and graph.mode not in loaded.training_modes:
+        warnings.append(
+            f"no measurement of {graph.mode} was learned from: what it runs besides known ops rests on physics"
+        )
+    if loaded.training_ops:
+        used = {node.op.removesuffix("_backward") for node in graph.nodes if node.phase != "optimizer"}
+        if names := sorted(used - loaded.training_ops - unknown_ops(graph).keys()):
+            warnings.append(f"no measured network had these ops, so their times rest on physics: {', '.join(names)}")
+    return warnings

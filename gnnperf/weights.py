@@ -37,7 +37,7 @@ VOCABULARIES: dict[str, tuple[str, ...]] = {
     "software_features": SOFTWARE_FEATURES,
 }
 _INTERVALS = ("interval_log_ratio", "zero_shot_interval_log_ratio")
-_TEXT_LISTS = ("training_devices", "training_ops")
+_TEXT_LISTS = ("training_devices", "training_ops", "training_modes")
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,6 +62,11 @@ class LoadedModel:
         """Op types that occurred in training; empty if nobody wrote them down."""
         return frozenset(self.facts.get("training_ops", ()))
 
+    @property
+    def training_modes(self) -> frozenset[str]:
+        """Modes, inference or training, that were measured in training; empty if nobody wrote them down."""
+        return frozenset(self.facts.get("training_modes", ()))
+
     def interval_log_ratio(self, zero_shot: bool) -> tuple[float, float]:
         """The 5 % and 95 % quantile of log(measured / predicted), on devices in training or on unseen ones."""
         low, high = self.facts[_INTERVALS[zero_shot]]
@@ -76,8 +81,9 @@ def save_weights(folder: str | Path, model: Ensemble, facts: dict[str, Any]) -> 
         model: The models, which the file keeps one after the other.
         facts: What belongs to the model, plain values for JSON. Needed are ``training_devices`` (device ids),
             ``interval_log_ratio`` and ``zero_shot_interval_log_ratio`` (the 5 % and 95 % quantile of
-            log(measured / predicted), on devices in training and on unseen ones). ``training_ops`` (op types) lets
-            predictions name the ops that nobody measured; ``training_split`` is the fingerprint of the split.
+            log(measured / predicted), on devices in training and on unseen ones). ``training_ops`` (op types)
+            and ``training_modes`` let predictions name what nobody measured; ``training_split`` is the
+            fingerprint of the split.
 
     Raises:
         ValueError: If a fact is missing or wrong, or the folder cannot be written.

@@ -125,14 +125,13 @@ def unknown_name(source: str, name: str, known: Iterable[str]) -> ValueError:
 
 @contextmanager
 def size_errors_as_value_errors(request: Request) -> Iterator[None]:
-    """Turn a library's refusal of the image size that the user asked for into one line."""
+    """Turn a library's refusal, such as of the image size that the user asked for, into one line."""
     try:
         yield
     except (AssertionError, RuntimeError, ValueError) as error:
-        if request.image_size is None:
-            raise
         reason = str(error).partition("\n")[0] or type(error).__name__
-        raise ValueError(f"{request.source} cannot be built for image_size={request.image_size}: {reason}") from error
+        size = "" if request.image_size is None else f" for image_size={request.image_size}"
+        raise ValueError(f"{request.source} cannot be built{size}: {reason}") from error
 
 
 def images(batch_size: int, channels: int, height: int, width: int) -> torch.Tensor:

@@ -1,8 +1,8 @@
 """``nasbench201:CELL`` networks: cells of NAS-Bench-201 in its CIFAR-10 skeleton.
 
-Source: Dong and Yang, "NAS-Bench-201: Extending the Scope of Reproducible Neural Architecture Search", ICLR 2020. A cell
-is written as in its tables: ``|nor_conv_3x3~0|+|nor_conv_3x3~0|skip_connect~1|+|none~0|none~1|avg_pool_3x3~2|`` gives,
-for each of three nodes, the op on the edge from every earlier node.
+Source: Dong and Yang, "NAS-Bench-201: Extending the Scope of Reproducible Neural Architecture Search", ICLR 2020. A
+cell is written as in its tables: ``|nor_conv_3x3~0|+|nor_conv_3x3~0|skip_connect~1|+|none~0|none~1|avg_pool_3x3~2|``
+gives, for each of three nodes, the op on the edge from every earlier node.
 """
 
 from __future__ import annotations

@@ -13,12 +13,14 @@ from gnnperf.prediction import NODE_COLUMNS, Prediction
 from gnnperf.report.numbers import shape_text
 
 
-def to_json(source: str, predictions: Sequence[Prediction], max_batch: bool = False) -> str:
+def to_json(source: str, predictions: Sequence[Prediction], max_batches: Sequence[int] | None = None) -> str:
     """One object: ``source`` and ``predictions``, each with its nodes; strict JSON, without NaN.
 
-    With ``max_batch``, each has a ``max_batch_size`` as well.
+    With ``max_batches``, one for each prediction, each has a ``max_batch_size`` as well.
     """
-    plain = [{**_plain(p), **({"max_batch_size": p.max_batch_size} if max_batch else {})} for p in predictions]
+    plain = [_plain(p) for p in predictions]
+    for prediction, batch in zip(plain, max_batches or (), strict=False):
+        prediction["max_batch_size"] = batch
     return json.dumps({"source": source, "predictions": plain}, indent=1, allow_nan=False)
 
 

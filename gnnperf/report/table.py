@@ -18,7 +18,11 @@ MAX_DEVICES = 4
 
 
 def print_table(
-    source: str, predictions: Sequence[Prediction], file: TextIO, rows: int = DEFAULT_ROWS, max_batch: bool = False
+    source: str,
+    predictions: Sequence[Prediction],
+    file: TextIO,
+    rows: int = DEFAULT_ROWS,
+    max_batches: Sequence[int] | None = None,
 ) -> None:
     """Write the totals of every device, then the parts of the network that cost most.
 
@@ -27,12 +31,12 @@ def print_table(
         predictions: Of one graph, on one device or more.
         file: Where to; colour only if it is a terminal, and 120 columns if it is not.
         rows: How many parts at most.
-        max_batch: Whether to show the largest batch that fits each device.
+        max_batches: The largest batch that fits each device, if that is to be shown.
     """
     console = make_console(file)
     console.print(Text(heading(source, predictions[0]), style="bold"))
     console.print()
-    console.print(_totals(predictions, max_batch))
+    console.print(_totals(predictions, max_batches))
     console.print()
     shown = predictions[:MAX_DEVICES]
     console.print(_parts(by_module(shown, rows), shown))
@@ -53,7 +57,7 @@ def heading(source: str, prediction: Prediction) -> str:
     )
 
 
-def _totals(predictions: Sequence[Prediction], max_batch: bool) -> Table:
+def _totals(predictions: Sequence[Prediction], max_batches: Sequence[int] | None) -> Table:
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, collapse_padding=True)
     table.add_column("device", no_wrap=True)
     for name in ("total ms", "90 % interval", "samples/s"):
@@ -61,9 +65,9 @@ def _totals(predictions: Sequence[Prediction], max_batch: bool) -> Table:
     table.add_column("peak memory", justify="right")
     table.add_column("fits?")
     table.add_column("measured?")  # whether measurements of the device were in training
-    if max_batch:
+    if max_batches is not None:
         table.add_column("largest batch", justify="right")
-    for p in predictions:
+    for position, p in enumerate(predictions):
         low, high = p.interval_ms
         table.add_row(
             p.device.id,
@@ -73,7 +77,7 @@ def _totals(predictions: Sequence[Prediction], max_batch: bool) -> Table:
             short_bytes(p.peak_memory_bytes),
             "yes" if p.fits else f"NO, it has {short_bytes(p.device.memory_bytes)}",
             "zero-shot" if p.zero_shot else "yes",
-            *([str(p.max_batch_size)] if max_batch else []),
+            *([] if max_batches is None else [f"{max_batches[position]:,}"]),
         )
     return table
 

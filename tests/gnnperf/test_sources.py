@@ -136,7 +136,7 @@ def test_a_file_comes_before_a_factory(code, small_graph):
         ("user_nets:make", {"batch_size": 0}, "batch size must be a positive integer, not 0"),
         ("timm:resnet18", {"batch_size": 0}, "batch_size must be a whole number of at least 1, not 0"),
         ("timm:resnet18", {"dims": {"seq": 3}}, "has no dimension 'seq'"),
-        ("timm:resnet18", {"mode": "training"}, "training steps cannot be captured yet"),
+        ("timm:resnet18", {"optimizer": "sgd"}, "an optimizer belongs to mode='training'"),
         ("timm:resnet19", {}, "timm:resnet19 is unknown: did you mean .*resnet18"),
         ("resnet18", {}, "is no zoo name .timm:NAME.*no file, and no package.module:factory"),
         ("tim:resnet18", {}, "there is no module 'tim'.*no zoo prefix of that name"),

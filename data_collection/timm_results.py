@@ -10,11 +10,11 @@ import csv
 import json
 import math
 import re
-from collections import Counter
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
+from data_collection.imports import Import
 from gnnperf.graph import PRECISIONS
 from gnnperf.records import Record
 
@@ -42,14 +42,6 @@ _AUTOCAST = ("amp", "amp_bf16")
 
 # Every name that the results use -> (family, name in today's timm or None where it is gone).
 Names = Mapping[str, tuple[str, str | None]]
-
-
-@dataclass
-class Import:
-    """Rows that were read, and how many were left out by reason."""
-
-    records: list[Record] = field(default_factory=list)
-    skipped: Counter[str] = field(default_factory=Counter)
 
 
 def names_from_timm() -> Names:
@@ -164,9 +156,3 @@ def _number(text: str | None) -> float:
     """A positive number, 0 where the file has none."""
     value = float(text) if text else math.nan
     return value if math.isfinite(value) and value > 0 else 0.0
-
-
-def lines(skipped: Counter[str]) -> Iterator[str]:
-    """A printed line for each reason."""
-    for reason, count in skipped.most_common():
-        yield f"skipped {count:6d}  {reason}"

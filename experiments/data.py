@@ -7,7 +7,8 @@ from pathlib import Path
 
 from omegaconf import DictConfig
 
-from data_collection.timm_results import Import, import_timm, lines, names_from_file, names_from_timm
+from data_collection.imports import Import, lines
+from data_collection.timm_results import import_timm, names_from_file, names_from_timm
 from gnnperf.dataset import Dataset, Sample, build_dataset
 from gnnperf.splits import FamilySplit, Split, split_all, split_by_family
 

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from data_collection.timm_results import import_timm, lines, names_from_file, names_from_timm
+from data_collection.imports import lines
+from data_collection.timm_results import import_timm, names_from_file, names_from_timm
 from gnnperf.hardware import device_ids
 
 NAMES = {

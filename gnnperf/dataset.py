@@ -30,7 +30,7 @@ from gnnperf.networks import ZooModel
 from gnnperf.output import replace_whole
 from gnnperf.records import Record
 
-CAPTURE_VERSION = 3
+CAPTURE_VERSION = 4
 _CAPTURE_BATCH_SIZE = 4
 # What ``fast_norm`` may change: layer and group norms, and RMS norms, which older timm makes of a power and a mean.
 _FAST_NORMS = ("layer_norm", "group_norm", "rms_norm", "pow")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -136,6 +136,8 @@ class Trace(TorchDispatchMode):
         for tensor in dict.fromkeys((*inputs, *written)):
             if (source := self._writer.get(self._key(tensor))) is not None:
                 self.edges.append(Edge(source, position, self.spec(tensor)))
+        if op in _WANTS_ONE_PIECE and not _WANTS_ONE_PIECE[op](inputs[0]):
+            attributes["copies_input"] = True
         self._tag_routing(op, inputs, outputs, attributes)
         for tensor in (*outputs, *written):
             self._writer[self._key(tensor)] = position
@@ -204,7 +206,34 @@ def _layout(tensor: torch.Tensor) -> str:
     if _is_descending(dims):
         return "row_major"
     images = len(dims) in (4, 5) and _is_descending([dims[0], *dims[2:], dims[1]])
-    return "channels_last" if images else "permuted"
+    if images:
+        return "channels_last"
+    inner = min((stride for size, stride in dims if size > 1 and stride > 0), default=1)
+    return "permuted" if dims[-1][0] == 1 or dims[-1][1] == inner else "transposed"
+
+
+def _is_image(tensor: torch.Tensor) -> bool:
+    """Whether the elements lie in one piece, channels first or last."""
+    last = {4: torch.channels_last, 5: torch.channels_last_3d}.get(tensor.dim())
+    return tensor.is_contiguous() or (last is not None and tensor.is_contiguous(memory_format=last))
+
+
+def _is_rows(tensor: torch.Tensor) -> bool:
+    """Whether all dimensions but the last can be taken as one without a copy."""
+    if tensor.dim() < 2 or not tensor.numel():
+        return True
+    lead = [(size, stride) for size, stride in zip(tensor.shape[:-1], tensor.stride()[:-1], strict=True) if size > 1]
+    merges = all(outer == inner_size * inner for (_, outer), (inner_size, inner) in pairwise(lead))
+    return merges and (tensor.stride(-1) == 1 or tensor.shape[-1] == 1)
+
+
+# Libraries copy operands of these that do not lie as they want them: cuDNN and oneDNN want images without gaps,
+# products want matrices.
+_WANTS_ONE_PIECE: dict[str, Callable[[torch.Tensor], bool]] = {
+    "conv": _is_image,
+    "conv_transpose": _is_image,
+    "linear": _is_rows,
+}
 
 
 def _is_descending(dims: list[tuple[int, int]]) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from gnnperf.cost.registry import Cost, moved, register
 from gnnperf.graph import ITEM_BYTES, Node
@@ -51,7 +52,7 @@ def convolution(node: Node) -> Cost:
     """
     weight, out = node.inputs[1], node.outputs[0]
     flops = 2 * out.elements * math.prod(weight.shape[1:])
-    return moved(node, "conv", flops + _bias(node, 2), matrix=not is_depthwise(node))
+    return _with_copy(node, moved(node, "conv", flops + _bias(node, 2), matrix=not is_depthwise(node)))
 
 
 def is_depthwise(node: Node) -> bool:
@@ -65,14 +66,14 @@ def is_depthwise(node: Node) -> bool:
 def transposed_convolution(node: Node) -> Cost:
     """``2 * N * Cin * spatial_in * (Cout / groups) * kernel``: every input element meets its whole kernel."""
     flops = 2 * node.inputs[0].elements * math.prod(node.inputs[1].shape[1:])
-    return moved(node, "conv", flops + _bias(node, 2), matrix=True)
+    return _with_copy(node, moved(node, "conv", flops + _bias(node, 2), matrix=True))
 
 
 @register("linear", "matmul")
 def matrix_product(node: Node) -> Cost:
     """``2 * M * N * K`` for every matrix of the batch, and one addition an element for a bias."""
     flops = 2 * node.outputs[0].elements * node.inputs[0].shape[-1]
-    return moved(node, "matmul", flops + _bias(node, 2), matrix=True)
+    return _with_copy(node, moved(node, "matmul", flops + _bias(node, 2), matrix=True))
 
 
 @register("grouped_matmul")
@@ -298,6 +299,16 @@ def fourier(node: Node) -> Cost:
     axes = node.attributes.get("axes")
     length = math.prod(data.shape[a] for a in axes) if isinstance(axes, list) else data.shape[-1]
     return moved(node, "reduction", 5 * data.elements * math.log2(max(2, length)))
+
+
+def _with_copy(node: Node, cost: Cost) -> Cost:
+    """The cost with a copy of the first operand, where that does not lie as the library wants it."""
+    if not node.attributes.get("copies_input"):
+        return cost
+    size = node.inputs[0].bytes
+    return replace(
+        cost, bytes_read=cost.bytes_read + size, bytes_written=cost.bytes_written + size, kernels=cost.kernels + 1
+    )
 
 
 def _bias(node: Node, position: int) -> int:

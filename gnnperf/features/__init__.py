@@ -39,8 +39,8 @@ __all__ = [
     "software_features",
 ]
 
-FEATURE_VERSION = 4
-EDGE_FEATURES = ("log_bytes", "share_of_written", "share_of_read", "next", "channels_last", "permuted")
+FEATURE_VERSION = 5
+EDGE_FEATURES = ("log_bytes", "share_of_written", "share_of_read", "next", "channels_last", "permuted", "transposed")
 COST_COLUMNS = ("flops", "bytes_read", "bytes_written", "kernels")
 _CLASS_INDEX = {name: index for index, name in enumerate(OP_CLASSES)}
 _PRECISION_INDEX = {name: index for index, name in enumerate(PRECISIONS)}
@@ -107,6 +107,7 @@ def _edge_features(graph: ComputationGraph, costs: list[Cost]) -> np.ndarray:
             float(edge.target == edge.source + 1),
             float(edge.tensor.layout == "channels_last"),
             float(edge.tensor.layout == "permuted"),
+            float(edge.tensor.layout == "transposed"),
         ]
         for edge in graph.edges
     ]

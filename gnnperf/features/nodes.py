@@ -25,7 +25,8 @@ NODE_FEATURES = """log_flops log_bytes_read log_bytes_written log_parameter_byte
     log_depth log_batch log_window log_stride dilated depthwise grouped rows_of_8 columns_of_8 depth_of_8 columns_of_64
     depth_of_64 parameter_share read_share log_channels log_positions rank causal masked log_inputs log_readers
     log_last_dim last_dim_of_8 transposed reads_channels_last reads_permuted
-    writes_channels_last writes_permuted mixed_layouts mixed_dtypes gradients""".split()
+    writes_channels_last writes_permuted mixed_layouts mixed_dtypes gradients reads_transposed writes_transposed
+    mixed_inner copies_input columns_of_16 depth_of_16""".split()
 SIZE_COLUMNS = ("tiles", "elements", "input_bytes", "output_bytes", "parameter_bytes")
 
 
@@ -141,6 +142,8 @@ def _numeric(
         "rows_of_8": float(product.rows % 8 == 0),
         "columns_of_8": float(product.columns % 8 == 0),
         "depth_of_8": float(product.depth % 8 == 0),
+        "columns_of_16": float(product.columns % 16 == 0),
+        "depth_of_16": float(product.depth % 16 == 0),
         "columns_of_64": float(product.columns % 64 == 0),
         "depth_of_64": float(product.depth % 64 == 0),
         "parameter_share": cost.parameter_bytes / max(1.0, cost.bytes),
@@ -156,10 +159,15 @@ def _numeric(
         "last_dim_of_8": float(last % 8 == 0),
         "transposed": float(operands.op == "conv_transpose"),
         "mixed_dtypes": float(len({t.dtype for t in (*node.inputs, *node.outputs[:1]) if t.shape}) > 1),
+        "copies_input": float(bool(node.attributes.get("copies_input", False))),
         "gradients": len(gradients) / 3 if isinstance(gradients, list) else 0.0,
         **_layouts(node),
     }
     return [values[name] for name in NODE_FEATURES]
+
+
+# Which dimension is innermost: where operands and result differ, memory cannot be read and written in one order.
+_INNER = {"row_major": "last", "permuted": "last", "channels_last": "channels", "transposed": "another"}
 
 
 def _layouts(node: Node) -> dict[str, float]:
@@ -168,13 +176,17 @@ def _layouts(node: Node) -> dict[str, float]:
     largest = max(read, key=lambda t: t.bytes, default=None)
     read_layout = largest.layout if largest else "row_major"
     written_layout = node.outputs[0].layout if node.outputs else "row_major"
-    mixed = largest is not None and any(t.layout != read_layout for t in read if 2 * t.bytes > largest.bytes)
+    large = [t for t in read if largest is not None and 2 * t.bytes > largest.bytes]
+    inner = {_INNER[layout] for layout in (written_layout, *(t.layout for t in large))}
     return {
         "reads_channels_last": float(read_layout == "channels_last"),
         "reads_permuted": float(read_layout == "permuted"),
         "writes_channels_last": float(written_layout == "channels_last"),
         "writes_permuted": float(written_layout == "permuted"),
-        "mixed_layouts": float(mixed),
+        "reads_transposed": float(read_layout == "transposed"),
+        "writes_transposed": float(written_layout == "transposed"),
+        "mixed_layouts": float(any(t.layout != read_layout for t in large)),
+        "mixed_inner": float(len(inner) > 1),
     }
 
 

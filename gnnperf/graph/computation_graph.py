@@ -30,7 +30,8 @@ class TensorSpec:
             (of a parameter, once it is complete) or ``state`` (of the optimizer).
         broadcast: Dimensions that repeat the same memory (stride 0), which therefore cost no bytes.
         layout: In which order the dimensions lie in memory: ``row_major`` (the last is innermost), ``channels_last``
-            (images or volumes whose channels are innermost), or ``permuted`` (any other).
+            (images or volumes whose channels are innermost), ``permuted`` (another order, the last still innermost) or
+            ``transposed`` (another dimension is innermost).
         batch_slope: For every dimension, how much it grows with one more sample; empty if none does.
     """
 

@@ -6,7 +6,7 @@ MODES = ("inference", "training")
 PHASES = ("forward", "loss", "backward", "optimizer")
 OPTIMIZERS = ("sgd", "momentum", "adam", "adamw")
 PRECISIONS = ("fp64", "fp32", "tf32", "fp16", "bf16", "amp", "amp_bf16")
-LAYOUTS = ("row_major", "channels_last", "permuted")
+LAYOUTS = ("row_major", "channels_last", "permuted", "transposed")
 TENSOR_KINDS = ("activation", "parameter", "constant", "input", "gradient", "state")
 
 ITEM_BYTES: dict[str, float] = {

@@ -29,7 +29,7 @@ def capture_times(config: DictConfig) -> pd.DataFrame:
     """
     records = load_records(config.data).records
     wanted = sorted({(record.network, record.image_size) for record in records})
-    rows = [_timed(name, image_size, config.precision) for name, image_size in track(wanted, "capturing")]
+    rows = [_timed(name, image_size, config) for name, image_size in track(wanted, "capturing")]
     table = pd.DataFrame(rows)
     good = table[table.error == ""]
     columns = {f"{part}_s": good[f"{part}_s"] for part in ("build", "capture")}
@@ -49,13 +49,14 @@ def capture_times(config: DictConfig) -> pd.DataFrame:
     return table
 
 
-def _timed(name: str, image_size: int, precision: str) -> dict[str, object]:
+def _timed(name: str, image_size: int, config: DictConfig) -> dict[str, object]:
     facts: dict[str, object] = {"network": name, "image_size": image_size, "error": ""}
     start = time.perf_counter()
     try:
-        model = networks.build(name, image_size=image_size)
+        model = networks.build(name, config.batch_size, image_size, mode=config.mode)
         built = time.perf_counter()
-        graph = capture_owned(model.module, model.example_inputs, "inference", precision, name)
+        inputs = model.example_inputs
+        graph = capture_owned(model.module, inputs, config.mode, config.precision, name, config.optimizer)
     except Exception as error:  # whatever one network does, the others are still to be captured
         return {**facts, "error": f"{type(error).__name__}: {error}"}
     seconds = {"build_s": built - start, "capture_s": time.perf_counter() - built}

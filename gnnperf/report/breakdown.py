@@ -104,6 +104,11 @@ def _split(nodes: Sequence[Node], times_ms: np.ndarray, rows: int) -> list[_Grou
         children = _together(_children(costliest, nodes, paths), costliest.prefix, smallest=2)
         if len(groups) - 1 + len(children) > rows:
             children = _together(children, costliest.prefix, smallest=1)
+        room = (rows - len(groups) + 1) // 2  # leave as much for the other phases
+        is_phase = costliest.prefix[-1:] != () and costliest.prefix[-1].endswith(":")
+        if is_phase and len(groups) - 1 + len(children) > rows and room > 2:
+            children = _largest(children, times_ms, room, costliest.prefix)
+            closed.add(children[-1])
         if children == [costliest] or len(groups) - 1 + len(children) > rows:
             closed.add(costliest)
         else:
@@ -134,8 +139,8 @@ def _together(children: list[_Group], prefix: tuple[str, ...], smallest: int) ->
     return [block, *(child for child in children if child not in numbered)]
 
 
-def _largest(groups: list[_Group], times_ms: np.ndarray, rows: int) -> list[_Group]:
+def _largest(groups: list[_Group], times_ms: np.ndarray, rows: int, prefix: tuple[str, ...] = ()) -> list[_Group]:
     """The ``rows - 1`` costliest groups, and all others as one."""
     ordered = sorted(groups, key=lambda group: -times_ms[list(group.members)].sum())
     rest = tuple(sorted(member for group in ordered[rows - 1 :] for member in group.members))
-    return [*ordered[: rows - 1], _Group((_OTHERS,), rest)]
+    return [*ordered[: rows - 1], _Group((*prefix, _OTHERS), rest)]

@@ -107,6 +107,23 @@ def test_zoo_options_reach_the_network(predict):
     assert nodes[0]["op"] == "cast" and nodes[0]["output_shape"] == [2, 3, 64, 64]
 
 
+def test_a_training_step_and_the_largest_batch_that_fits(predict):
+    asked = ("timm:resnet18", "--device", "t4", "--mode", "training", "--optimizer", "adamw", "--max-batch")
+    code, out, _ = predict(*asked, "--json", "--image-size", 64)
+    (p,) = json.loads(out)["predictions"]
+    assert code == 0 and {node["phase"] for node in p["nodes"]} == {"forward", "loss", "backward", "optimizer", ""}
+    assert sum(node["time_ms"] for node in p["nodes"]) == pytest.approx(p["total_ms"])
+    assert p["max_batch_size"] > 100
+    code, out, _ = predict(*asked, "--image-size", 64)
+    assert code == 0 and f"{p['max_batch_size']:,}" in out and "backward: layer" in out and "optimizer" in out
+
+
+def test_what_does_not_fit_says_by_how_much_and_what_takes_the_room(predict):
+    code, out, err = predict("torchvision:vgg16", "--device", "t4", "--mode", "training", "--batch-size", 512)
+    assert code == 0 and "NO, it has" in out
+    assert "GiB of memory, the device has 16.0 GiB, so" in err and "GiB are missing (activations" in err
+
+
 def test_warnings_go_to_stderr(predict, folder):
     content = (folder / "net.json").read_text().replace('"relu"', '"frobnicate"')
     (folder / "odd.json").write_text(content)

@@ -49,9 +49,14 @@ def test_every_rule_gives_a_cost_of_a_known_class() -> None:
     image = TensorSpec((2, 4, 6, 6), "float32", "input")
     square, weight = TensorSpec((4, 4), "float32", "input"), TensorSpec((4, 4), "float32", "parameter")
     attributes = {"kernel_size": [2, 2], "num_layers": 1, "bidirectional": False, "axes": [0], "mode": "bilinear2d"}
+    attributes |= {"gradients": [0, 1, 2], "flops": 10}
+    weighed = ("conv_backward", "conv_transpose_backward", "lstm_backward", "gru_backward", "rnn_backward")
     for op in sorted(registry._RULES):
         tensor = image if "pool" in op or op == "resize" else square
-        cost = node_cost(Node("a", op, (tensor, weight, tensor), (tensor,), dict(attributes)))
+        inputs = (tensor, weight, tensor)
+        if op.endswith("_backward"):
+            inputs = (tensor, tensor, weight if op in weighed else tensor, tensor)
+        cost = node_cost(Node("a", op, inputs, (tensor,), dict(attributes)))
         assert cost.op_class in registry.OP_CLASSES[:-1], op
         assert cost.known and cost.flops >= 0 and cost.bytes > 0 and cost.kernels >= 1, op
         assert 0 <= cost.parameter_bytes <= cost.bytes_read, op

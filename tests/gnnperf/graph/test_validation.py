@@ -14,7 +14,7 @@ from gnnperf.graph import Edge, TensorSpec
         ({"precision": "fp8"}, "precision 'fp8' is not one of fp64"),
         ({"batch_size": 0}, "batch size 0 is not positive"),
         ({"smallest_batch_size": 0}, "batch size 0 is not positive"),
-        ({"parameter_bytes": -1}, "a parameter or buffer size is negative"),
+        ({"parameter_bytes": -1}, "a parameter, buffer or optimizer state size is negative"),
         ({"nodes": (CONV, CONV)}, "two nodes are named 'conv_0'"),
         ({"nodes": (CONV, dataclasses.replace(RELU, op=""))}, "node 'relu_1' has no op"),
         ({"nodes": (CONV, dataclasses.replace(RELU, phase="warmup"))}, "'relu_1' has the unknown phase 'warmup'"),

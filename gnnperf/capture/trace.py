@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
-from itertools import pairwise
 from typing import Any
 
 import torch
@@ -14,6 +13,7 @@ from gnnperf.capture import aten, composites, data_dependent, execution
 from gnnperf.capture.autocast import Autocast
 from gnnperf.capture.execution import convert, tensors
 from gnnperf.capture.interception import Op, suspended
+from gnnperf.capture.layouts import copies_input, layout
 from gnnperf.capture.module_path import ModulePath
 from gnnperf.graph import Attribute, Edge, Node, TensorSpec
 
@@ -53,7 +53,7 @@ class Trace(TorchDispatchMode):
         strides = zip(tensor.stride(), tensor.shape, strict=True) if tensor.layout is torch.strided else ()
         broadcast = tuple(dim for dim, (stride, size) in enumerate(strides) if stride == 0 and size > 1)
         dtype = str(tensor.dtype).removeprefix("torch.")
-        return TensorSpec(tuple(tensor.shape), dtype, kind, broadcast, _layout(tensor))
+        return TensorSpec(tuple(tensor.shape), dtype, kind, broadcast, layout(tensor))
 
     def relabel(self, tensors: Iterable[torch.Tensor], kind: str) -> None:
         """Say what the results in ``tensors`` turned out to be, in the nodes that wrote them and the edges from there.
@@ -136,7 +136,7 @@ class Trace(TorchDispatchMode):
         for tensor in dict.fromkeys((*inputs, *written)):
             if (source := self._writer.get(self._key(tensor))) is not None:
                 self.edges.append(Edge(source, position, self.spec(tensor)))
-        if op in _WANTS_ONE_PIECE and not _WANTS_ONE_PIECE[op](inputs[0]):
+        if inputs and copies_input(op, inputs[0]):
             attributes["copies_input"] = True
         self._tag_routing(op, inputs, outputs, attributes)
         for tensor in (*outputs, *written):
@@ -196,46 +196,3 @@ def _is_same_memory(x: torch.Tensor, y: torch.Tensor) -> bool:
 
 def _same_memory_size(x: TensorSpec, y: TensorSpec) -> bool:
     return x.dtype == y.dtype and x.bytes == y.bytes
-
-
-def _layout(tensor: torch.Tensor) -> str:
-    """One of ``gnnperf.graph.LAYOUTS``, by the order of the strides; gaps and repeated dimensions do not matter."""
-    if tensor.layout is not torch.strided:
-        return "row_major"
-    dims = list(zip(tensor.shape, tensor.stride(), strict=True))
-    if _is_descending(dims):
-        return "row_major"
-    images = len(dims) in (4, 5) and _is_descending([dims[0], *dims[2:], dims[1]])
-    if images:
-        return "channels_last"
-    inner = min((stride for size, stride in dims if size > 1 and stride > 0), default=1)
-    return "permuted" if dims[-1][0] == 1 or dims[-1][1] == inner else "transposed"
-
-
-def _is_image(tensor: torch.Tensor) -> bool:
-    """Whether the elements lie in one piece, channels first or last."""
-    last = {4: torch.channels_last, 5: torch.channels_last_3d}.get(tensor.dim())
-    return tensor.is_contiguous() or (last is not None and tensor.is_contiguous(memory_format=last))
-
-
-def _is_rows(tensor: torch.Tensor) -> bool:
-    """Whether all dimensions but the last can be taken as one without a copy."""
-    if tensor.dim() < 2 or not tensor.numel():
-        return True
-    lead = [(size, stride) for size, stride in zip(tensor.shape[:-1], tensor.stride()[:-1], strict=True) if size > 1]
-    merges = all(outer == inner_size * inner for (_, outer), (inner_size, inner) in pairwise(lead))
-    return merges and (tensor.stride(-1) == 1 or tensor.shape[-1] == 1)
-
-
-# Libraries copy operands of these that do not lie as they want them: cuDNN and oneDNN want images without gaps,
-# products want matrices.
-_WANTS_ONE_PIECE: dict[str, Callable[[torch.Tensor], bool]] = {
-    "conv": _is_image,
-    "conv_transpose": _is_image,
-    "linear": _is_rows,
-}
-
-
-def _is_descending(dims: list[tuple[int, int]]) -> bool:
-    strides = [stride for size, stride in dims if size > 1 and stride > 0]
-    return all(outer >= inner for outer, inner in pairwise(strides))

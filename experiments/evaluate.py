@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import hydra
@@ -17,6 +18,7 @@ from gnnperf.baselines import BASELINES, GradientBoosting
 from gnnperf.dataset import Dataset
 from gnnperf.metrics import Array
 from gnnperf.model import Ensemble
+from gnnperf.records import Record
 from gnnperf.splits import Split
 from gnnperf.training import predict_ms
 from gnnperf.weights import load_weights
@@ -41,10 +43,7 @@ def evaluate(config: DictConfig) -> pd.DataFrame:
     predicted = {**_baselines(dataset, split, config.seed)}
     predicted |= {name: np.asarray(predict_ms(model, dataset, split.test)) for name, model in models.items()}
     rows = ScoredRows(dataset, split.test, predicted)
-    tables = {"test": rows.scores()}
-    for name, keep in (("gpu", lambda r: not on_cpu(r)), ("cpu", on_cpu)):
-        if any(keep(record) for record in rows.records):
-            tables[f"test_{name}"] = rows.scores(keep)
+    tables = {"test": rows.scores(), **_parts(rows)}
     for name, key in (("family", lambda r: r.family), ("device", lambda r: r.device), ("file", file_label)):
         tables[f"test_by_{name}"] = rows.by(name, key)
     with open_logger(
@@ -55,21 +54,34 @@ def evaluate(config: DictConfig) -> pd.DataFrame:
             logger.table(name, table)
         for name in models:
             logger.figure(f"test_scatter_{Path(name).name}", rows.scatter(name))
-    print()
-    for name in models:
-        print(improvement(tables["test"], name, STRONGEST))
+    for part in ("test", "test_inference", "test_training"):
+        for name in models if part in tables else ():
+            print(f"\n{_TITLES[part]}: {improvement(tables[part], name, STRONGEST)}")
     print(f"tables and plots in {config.folder}")
     return tables["test"]
 
 
 _TITLES = {
     "test": "test rows",
-    "test_gpu": "test rows of GPUs",
-    "test_cpu": "test rows of CPUs",
+    "test_inference": "test rows of inference",
+    "test_training": "test rows of training steps",
+    "test_gpu": "test rows of inference on GPUs",
+    "test_cpu": "test rows of inference on CPUs",
     "test_by_family": "MAPE % of test rows by family",
     "test_by_device": "MAPE % of test rows by device",
     "test_by_file": "MAPE % of test rows by file",
 }
+
+
+def _parts(rows: ScoredRows) -> dict[str, pd.DataFrame]:
+    """Scores of those parts of the rows that there are."""
+    parts: dict[str, Callable[[Record], bool]] = {
+        "test_inference": lambda r: r.mode == "inference",
+        "test_training": lambda r: r.mode == "training",
+        "test_gpu": lambda r: r.mode == "inference" and not on_cpu(r),
+        "test_cpu": lambda r: r.mode == "inference" and on_cpu(r),
+    }
+    return {name: rows.scores(keep) for name, keep in parts.items() if any(map(keep, rows.records))}
 
 
 def _models(weights: str | ListConfig, split: Split) -> dict[str, Ensemble]:

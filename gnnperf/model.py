@@ -17,7 +17,7 @@ from torch_geometric.data import Data
 from torch_geometric.nn import MessagePassing
 from torch_geometric.utils import scatter
 
-PAIR_FEATURES = 14
+PAIR_FEATURES = 16
 _TINY_MS = 1e-9
 
 
@@ -271,26 +271,34 @@ def _rooflines(data: Data, rows: Rows, row: Tensor, node: Tensor) -> tuple[Tenso
     rate = rates[row, data.precision[node] + precisions * data.matrix[node]]
     bandwidth, launch_ms, units, cache = rates[row, -4:].unbind(dim=-1)
     flops, bytes_read, bytes_written, kernels = cost.unbind(dim=-1)
-    compute_ms = 1e3 * flops / rate
-    memory_ms = 1e3 * (bytes_read + bytes_written) / bandwidth
+    compute_ms = 1e3 * flops / rate + _TINY_MS
+    memory_ms = 1e3 * (bytes_read + bytes_written) / bandwidth + _TINY_MS
     launches_ms = kernels * launch_ms
     roofline_ms = torch.maximum(compute_ms, memory_ms) + launches_ms
     tiles, elements, input_bytes, output_bytes, parameter_bytes = data.sizes[node].unbind(dim=-1)
     waves = tiles / units
+    # Whether a weight is still in the cache after a run depends on all others.
+    all_parameter_bytes = scatter(data.count[node] * parameter_bytes, row, dim_size=len(rows.graph))[row]
+    inputs, outputs, parameters, all_parameters = (
+        ((size + 1) / cache).log() for size in (input_bytes, output_bytes, parameter_bytes, all_parameter_bytes)
+    )
+    balance = (compute_ms / memory_ms).log()
     pair = [
-        (compute_ms + _TINY_MS).log() / 5,
-        (memory_ms + _TINY_MS).log() / 5,
-        ((compute_ms + _TINY_MS) / (memory_ms + _TINY_MS)).log() / 5,
-        torch.sigmoid(2 * ((compute_ms + _TINY_MS) / (memory_ms + _TINY_MS)).log()),
+        compute_ms.log() / 5,
+        memory_ms.log() / 5,
+        balance / 5,
+        torch.sigmoid(2 * balance),
         launches_ms / roofline_ms,
         (waves + 1e-3).log() / 5,
         waves / waves.ceil().clamp(min=1.0),
         (elements / (units * 2048) + 1e-3).log() / 5,
-        ((input_bytes + 1) / cache).log() / 5,
-        ((output_bytes + 1) / cache).log() / 5,
-        torch.sigmoid(((input_bytes + 1) / cache).log()),
-        torch.sigmoid(((output_bytes + 1) / cache).log()),
-        ((parameter_bytes + 1) / cache).log() / 5,
+        inputs / 5,
+        outputs / 5,
+        torch.sigmoid(inputs),
+        torch.sigmoid(outputs),
+        parameters / 5,
         kernels / 6,
+        all_parameters / 5,
+        torch.sigmoid(2 * all_parameters),
     ]
     return roofline_ms, torch.stack(pair, dim=-1), kernels

@@ -11,12 +11,11 @@ from gnnperf.hardware import load_device
 
 pytest.importorskip("timm")
 ROOT = Path(__file__).parents[2]
-HEADER = (
-    "model,infer_img_size,infer_samples_per_sec,infer_step_time,infer_batch_size,param_count,infer_gmacs,infer_macts"
-)
+HEADER = "model,{0}_img_size,{0}_samples_per_sec,{0}_step_time,{0}_batch_size,param_count"
 FILES = {
     "benchmark-infer-amp-nchw-pt240-cu124-rtx4090.csv": ("rtx-4090", 256),
     "benchmark-infer-fp32-nchw-pt240-cpu-i9_10940x-dynamo.csv": ("i9-10940x", 8),
+    "benchmark-train-amp-nchw-pt112-cu113-rtx3090.csv": ("rtx-3090", 64),
 }
 # Name -> family, image size, millions of parameters, 1e9 FLOPs of a sample.
 NETWORKS = {
@@ -39,12 +38,12 @@ def measurements(tmp_path_factory) -> dict[str, str]:
     for file, (device, batch_size) in FILES.items():
         rate_scale = load_device(device).peak_flops_per_s("fp16", True) / 20
         rows = [
-            f"{name},{size},{rate_scale / (1e9 * gflops):.2f},1.0,{batch_size},{millions},1,1"
+            f"{name},{size},{rate_scale / (1e9 * gflops):.2f},1.0,{batch_size},{millions}"
             for name, (_, size, millions, gflops) in NETWORKS.items()
         ]
-        rows += ["lost_net,224,10,1,8,1.0,1,1", "test_vit,160,nan,nan,8,0.37,1,1"]
-        rows += ["test_resnet,160,999,1,8,77.0,1,1"]  # another network: its parameters do not agree
-        (folder / "clone" / "results" / file).write_text("\n".join([HEADER, *rows]) + "\n")
+        rows += ["lost_net,224,10,1,8,1.0", "test_vit,160,nan,nan,8,0.37"]
+        rows += ["test_resnet,160,999,1,8,77.0"]  # another network: its parameters do not agree
+        (folder / "clone" / "results" / file).write_text("\n".join([HEADER.format(file.split("-")[1]), *rows]) + "\n")
     names = {name: [family, name] for name, (family, *_) in NETWORKS.items()} | {"lost_net": ["resnet", None]}
     (folder / "names.json").write_text(json.dumps(names))
     return {

@@ -11,12 +11,12 @@ def dataset(configure):
 def test_what_is_left_out_is_printed_by_reason(configure, capsys):
     dataset = load_dataset(configure("train").data)
     printed = capsys.readouterr().out
-    assert len(dataset.samples) == 16
+    assert len(dataset.samples) == 24
     for line in (
-        "16 measurements of 16 graphs",
-        "skipped      2  architecture gone from timm",
-        "skipped      2  no measurement",
-        "skipped      2  other parameter count than the network built",
+        "24 measurements of 24 graphs",
+        "skipped      3  architecture gone from timm",
+        "skipped      3  no measurement",
+        "skipped      3  other parameter count than the network built",
     ):
         assert line in printed
 
@@ -24,9 +24,14 @@ def test_what_is_left_out_is_printed_by_reason(configure, capsys):
 def test_networks_can_be_chosen_by_pattern(configure):
     dataset = load_dataset(configure("train", "data.networks=timm:test_v*").data)
     assert {s.record.network for s in dataset.samples} == {"timm:test_vit", "timm:test_vit2"}
-    assert dataset.skipped["not asked for by data.mode and data.networks"] == 14
+    assert dataset.skipped["not asked for by data.mode and data.networks"] == 21
     with pytest.raises(ValueError, match="no measured network matches"):
         load_dataset(configure("train", "data.networks=hf:*").data)
+
+
+def test_one_kind_of_step_can_be_chosen(configure):
+    dataset = load_dataset(configure("train", "data.mode=training").data)
+    assert {s.record.mode for s in dataset.samples} == {"training"} and len(dataset.samples) == 8
 
 
 def test_a_missing_folder_says_what_to_set(configure):
@@ -43,13 +48,13 @@ def test_the_split_holds_families_out_and_prints_its_sizes(configure, dataset, c
     }
     assert families == {"validation": {"convnext"}, "test": {"resnet", "mambaout", "byobnet"}}
     printed = capsys.readouterr().out
-    assert f"split {split.fingerprint}: 8 rows to train on, 2 of validation, 6 of test, 0 left out" in printed
+    assert f"split {split.fingerprint}: 12 rows to train on, 3 of validation, 9 of test, 0 left out" in printed
     assert "no measurements of the families cspnet, densenet" in printed
 
 
 def test_everything_can_be_trained_on(configure, dataset):
     split = make_split(configure("train", "split=all").split, dataset.samples)
-    assert len(split.train) == 16 and len(split.validation) == 2 and not split.test
+    assert len(split.train) == 24 and len(split.validation) == 3 and not split.test
 
 
 def test_a_split_that_leaves_nothing_is_an_error(configure, dataset):

@@ -16,24 +16,29 @@ def weights(configure, tmp_path):
 def test_all_predictors_stand_in_one_table(configure, tmp_path, weights, capsys):
     table = evaluate(configure("evaluate", weights=weights))
     assert table.index.tolist() == PREDICTORS
-    assert table["rows"].tolist() == [6] * 5
+    assert table["rows"].tolist() == [9] * 5
     folder = tmp_path / "evaluate"
     assert {path.name for path in folder.iterdir()} == {
-        *(f"test{part}.csv" for part in ("", "_gpu", "_cpu", "_by_family", "_by_device", "_by_file")),
+        *(f"test{part}.csv" for part in ("", "_inference", "_training", "_gpu", "_cpu")),
+        *(f"test_by_{part}.csv" for part in ("family", "device", "file")),
         "test_scatter_gnnperf.png",
     }
     read = pd.read_csv(folder / "test.csv", index_col=0)
     assert read["MAPE %"].tolist() == pytest.approx(table["MAPE %"].tolist())
     families = pd.read_csv(folder / "test_by_family.csv", index_col=0)
-    assert families["rows"].to_dict() == {"resnet": 2, "mambaout": 2, "byobnet": 2}
+    assert families["rows"].to_dict() == {"resnet": 3, "mambaout": 3, "byobnet": 3}
     assert families["LightGBM"].mean() == pytest.approx(table["mean over families %"]["LightGBM"])
-    gpu, cpu = (pd.read_csv(folder / f"test_{kind}.csv", index_col=0) for kind in ("gpu", "cpu"))
-    assert ((gpu["MAPE %"] + cpu["MAPE %"]) / 2).tolist() == pytest.approx(table["MAPE %"].tolist())
+    gpu, cpu, training, inference = (
+        pd.read_csv(folder / f"test_{part}.csv", index_col=0)["MAPE %"]
+        for part in ("gpu", "cpu", "training", "inference")
+    )
+    assert ((gpu + cpu) / 2).tolist() == pytest.approx(inference.tolist())
+    assert ((gpu + cpu + training) / 3).tolist() == pytest.approx(table["MAPE %"].tolist())
     printed = capsys.readouterr().out
     ratio = table["MAPE %"]["gnnperf"] / table["MAPE %"]["LightGBM"]
-    assert f"gnnperf against LightGBM: MAPE {table['MAPE %']['gnnperf']:.1f} %" in printed
+    assert f"test rows: gnnperf against LightGBM: MAPE {table['MAPE %']['gnnperf']:.1f} %" in printed
     assert f"(ratio {ratio:.2f})" in printed
-    assert "skipped      2  no measurement" in printed and "test rows of CPUs" in printed
+    assert "skipped      3  no measurement" in printed and "test rows of training steps\n" in printed
 
 
 def test_several_weights_are_compared(configure, tmp_path, weights):

@@ -20,11 +20,11 @@ def test_a_run_leaves_weights_numbers_tables_and_plots(configure, tmp_path, caps
     metrics = train(config)
     folder = tmp_path / "train"
     assert json.loads((folder / "metrics.json").read_text()) == metrics
-    assert metrics["rows"] == {"train": 8, "validation": 2, "test": 6, "left_out": 0}
+    assert metrics["rows"] == {"train": 12, "validation": 3, "test": 9, "left_out": 0}
     assert metrics["epoch"] == 2
-    assert metrics["skipped"]["no measurement"] == 2
+    assert metrics["skipped"]["no measurement"] == 3
     loaded = load_weights(folder / "weights")
-    assert loaded.training_devices == {"i9-10940x", "rtx-4090"}
+    assert loaded.training_devices == {"i9-10940x", "rtx-3090", "rtx-4090"}
     assert "attention" in loaded.training_ops and "conv" in loaded.training_ops
     assert loaded.facts["training_split"] == metrics["split"]
     assert loaded.model.config.width == 16

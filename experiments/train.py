@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import hydra
 import numpy as np
+import torch
 from omegaconf import DictConfig, OmegaConf
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -67,9 +69,21 @@ def _members(
         training = TrainingConfig(**{**config.training, "seed": config.training.seed + number})
         trainer = Trainer(dataset, split, sizes, training, folder / f"checkpoint-{training.seed}.pt")
         done = {"model": number + 1, "epoch": number * training.epochs}
-        metrics = _run(trainer, logger, done, f"model {number + 1} of {config.members}")
+        with _matmul_precision(config.matmul_precision):
+            metrics = _run(trainer, logger, done, f"model {number + 1} of {config.members}")
         members.append(trainer.result)
     return Ensemble(members).eval(), metrics
+
+
+@contextmanager
+def _matmul_precision(precision: str) -> Iterator[None]:
+    """Let torch multiply fp32 matrices in ``precision``, for a while."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision(precision)
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
 
 
 def _run(trainer: Trainer, logger: Loggers, done: Mapping[str, int], title: str) -> dict[str, Any]:

@@ -25,6 +25,7 @@ from gnnperf.features import (
     FOLD_DEPTH,
     NODE_FEATURES,
     OPS,
+    SIZE_FEATURES,
     SOFTWARE_FEATURES,
     device_features,
     device_rates,
@@ -53,7 +54,8 @@ class TrainingConfig:
         prior: Weight of the pull of memory-bound ops towards their roofline, see ``roofline_prior``.
         family_balance: How much more the rows of a small family of architectures count: the weight of a row is the
             size of its family to the power of minus this.
-        feature_noise: Standard deviation of noise on the node features.
+        size_noise: Standard deviation of noise on ``gnnperf.features.SIZE_FEATURES``, by which a model would else
+            recognise networks.
         gradient_clip: Highest norm of a gradient.
         seed: Of weights, order, dropout and noise.
     """
@@ -65,7 +67,7 @@ class TrainingConfig:
     averaging: float = 0.998
     prior: float = 0.2
     family_balance: float = 0.5
-    feature_noise: float = 0.1
+    size_noise: float = 0.1
     gradient_clip: float = 1.0
     seed: int = 0
 
@@ -186,6 +188,7 @@ class Trainer:
         self.dataset, self.split, self.training, self.checkpoint = dataset, split, training, checkpoint
         self.batches = Batches(dataset, split.train)
         self.weights = _family_weights(dataset, split.train, training.family_balance)
+        self.size_noise = torch.tensor([training.size_noise * (name in SIZE_FEATURES) for name in NODE_FEATURES])
         self.model = PerformanceModel(config)
         self.average = AveragedModel(self.model, multi_avg_fn=get_ema_multi_avg_fn(training.averaging))
         self.optimizer = torch.optim.AdamW(
@@ -221,7 +224,7 @@ class Trainer:
         losses, rows_seen = 0.0, 0
         order = random.Random(self.training.seed * 100_003 + self.epoch)
         for batch, rows, log_ms, positions in self.batches.order(self.training.graphs_per_step, order):
-            batch.x = batch.x + self.training.feature_noise * torch.randn_like(batch.x)
+            batch.x = batch.x + self.size_noise * torch.randn_like(batch.x)
             times = self.model(batch, rows)
             errors = (times.total_ms.clamp(min=1e-6).log() - log_ms).abs()
             prior = self.training.prior * roofline_prior(times, batch, rows)

@@ -19,7 +19,7 @@ from gnnperf.features.environment import (
     software_features,
 )
 from gnnperf.features.folding import FOLD_DEPTH, fold, folded_edges
-from gnnperf.features.nodes import NODE_FEATURES, OPS, SIZE_COLUMNS, NodeTable, log_feature, op_index
+from gnnperf.features.nodes import NODE_FEATURES, OPS, SIZE_COLUMNS, SIZE_FEATURES, NodeTable, log_feature, op_index
 from gnnperf.graph import PHASES, ComputationGraph
 from gnnperf.hardware import PRECISIONS
 
@@ -32,6 +32,7 @@ __all__ = [
     "NODE_FEATURES",
     "OPS",
     "SIZE_COLUMNS",
+    "SIZE_FEATURES",
     "SOFTWARE_FEATURES",
     "device_features",
     "device_rates",

@@ -27,6 +27,9 @@ NODE_FEATURES = """log_flops log_bytes_read log_bytes_written log_parameter_byte
     log_last_dim last_dim_of_8 transposed reads_channels_last reads_permuted
     writes_channels_last writes_permuted mixed_layouts mixed_dtypes gradients reads_transposed writes_transposed
     mixed_inner copies_input columns_of_16 depth_of_16""".split()
+# Those that grow with the network and the batch, where everything else tells kinds apart.
+SIZE_FEATURES = """log_flops log_bytes_read log_bytes_written log_parameter_bytes log_rows log_columns log_depth
+    log_batch log_channels log_positions log_last_dim""".split()
 SIZE_COLUMNS = ("tiles", "elements", "input_bytes", "output_bytes", "parameter_bytes")
 
 

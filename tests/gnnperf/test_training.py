@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import torch
 
+from gnnperf.features import NODE_FEATURES, SIZE_FEATURES
 from gnnperf.splits import Split
 from gnnperf.training import Batches, Trainer, TrainingConfig, model_config, predict_ms
 
@@ -127,3 +128,15 @@ def test_predictions_come_in_the_order_asked_for(toy_dataset):
     forward = predict_ms(model, toy_dataset, SPLIT.train)
     backward = predict_ms(model, toy_dataset, SPLIT.train[::-1], graphs_per_step=3)
     assert backward[::-1] == pytest.approx(forward, rel=1e-5)
+
+
+def test_noise_is_put_on_sizes_alone(toy_dataset, monkeypatch):
+    trainer = Trainer(toy_dataset, SPLIT, CONFIG, replace(TRAINING, graphs_per_step=100, size_noise=0.5), None)
+    seen = []
+    real = trainer.model.forward
+    monkeypatch.setattr(trainer.model, "forward", lambda batch, rows: seen.append(batch.x) or real(batch, rows))
+    order = trainer.batches.order(100, random.Random(trainer.training.seed * 100_003))
+    trainer._train_epoch()
+    change = seen[0] - next(iter(order))[0].x
+    sizes = torch.tensor([name in SIZE_FEATURES for name in NODE_FEATURES])
+    assert (change[:, ~sizes] == 0).all() and change[:, sizes].std().item() == pytest.approx(0.5, rel=0.2)

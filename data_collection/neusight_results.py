@@ -4,12 +4,12 @@ Each file ``scripts/asplos/label/DEVICE/NETWORK-{inf,train}-SEQ-BATCH[-OPTION].j
 and Mahajan, "Forecasting GPU Performance for Deep Learning Training and Inference", ASPLOS 2025. Licensed under MIT by
 Georgia Tech and Microsoft. Inference is a forward pass; training is forward and backward without an optimizer.
 
-What is known, from the node tables (``.csv``) beside the files and from ``data/DLmodel_configs``: all is fp32, with TF32
-off (no run on an A100 is faster than its plain fp32 rate allows). BERT ran as ``BertForSequenceClassification`` in inference and as ``BertForPreTraining`` in training, whatever its
-config says; GPT-2, GPT-3 (a GPT-2 of its sizes) and OPT with their language-model heads on all tokens. The tables show
-transformers of 4.36 or later (a second ``masked_fill`` in OPT's causal mask) and torch 2.0 or 2.1 (``nn_module_stack``
-came with 2.0, and holds plain classes up to 2.1), and attention in its parts, which these versions of transformers ran
-for the three networks whatever torch could do.
+What is known, from the node tables (``.csv``) beside the files and from ``data/DLmodel_configs``. All is fp32 with
+TF32 off: no run on an A100 is faster than its plain fp32 rate allows. BERT ran as ``BertForSequenceClassification`` in
+inference and as ``BertForPreTraining`` in training, whatever its config says; GPT-2, GPT-3 (a GPT-2 of its sizes) and
+OPT ran with their language-model heads on all tokens. Attention is in its parts. The tables show transformers of 4.36
+or later (a second ``masked_fill`` in OPT's causal mask) and torch 2.0 or 2.1 (``nn_module_stack`` came with 2.0, and
+holds plain classes up to 2.1).
 
 What is assumed: ``fusion`` is ``torch.compile``, which left attention in its parts. The tables end at the logits and
 show no loss: cross-entropy is taken (for BERT's two heads, both), as transformers forms it from labels. It is a few

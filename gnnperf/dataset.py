@@ -28,7 +28,7 @@ from gnnperf.features import FEATURE_VERSION, graph_data
 from gnnperf.graph import FORMAT_VERSION, ComputationGraph
 from gnnperf.networks import ZooModel
 from gnnperf.output import replace_whole
-from gnnperf.records import Record
+from gnnperf.records import Record, parse_dims
 
 CAPTURE_VERSION = 4
 _CAPTURE_BATCH_SIZE = 4
@@ -47,6 +47,7 @@ class Network:
     reparameterized: bool = False
     fast_norm: bool = False
     optimizer: str = ""
+    dims: str = ""
 
     @property
     def digest(self) -> str:
@@ -146,6 +147,7 @@ def _build(network: Network, batch_size: int) -> ZooModel:
         network.name,
         batch_size,
         network.image_size or None,
+        parse_dims(network.dims),
         mode=network.mode,
         reparameterize=network.reparameterized,
         fast_norm=network.fast_norm,
@@ -223,6 +225,7 @@ def _network(record: Record) -> Network:
         record.reparameterized,
         record.fast_norm,
         record.optimizer,
+        record.dims,
     )
 
 

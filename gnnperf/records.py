@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -11,9 +12,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from gnnperf.graph import MODES, OPTIMIZERS, PRECISIONS
-from gnnperf.hardware import Software
+from gnnperf.hardware import ATTENTION_IMPLEMENTATIONS, Software
 
 STATUSES = ("ok", "error", "out_of_memory", "timeout")
+_DIM = re.compile(r"[a-z_]+=[1-9][0-9]*")
 _ARROW_TYPES = {"str": pa.string(), "int": pa.int64(), "float": pa.float64(), "bool": pa.bool_()}
 
 
@@ -41,6 +43,8 @@ class Record:
         reparameterized: Whether training-time branches were folded first, where the network has any.
         fast_norm: Whether norms stayed in the lower precision under autocast.
         optimizer: Of a training step, by its name in ``gnnperf.capture``; empty for none.
+        dims: Sizes of further input dimensions, such as ``seq=512``; several with commas, empty for the network's own.
+        attention: One of ``ATTENTION_IMPLEMENTATIONS``; empty for the default of the framework's version.
         parameter_count: Parameters of the network as the source reports them (rounded, maybe); 0 if it does not.
         status: One of ``STATUSES``; ``time_ms`` is NaN unless it is ``ok``.
     """
@@ -64,13 +68,16 @@ class Record:
     reparameterized: bool = False
     fast_norm: bool = False
     optimizer: str = ""
+    dims: str = ""
+    attention: str = ""
     parameter_count: int = 0
     status: str = "ok"
 
     @property
     def software(self) -> Software:
         """What ran the network."""
-        return Software(self.framework, self.version, self.compiled, self.memory_format)
+        attention = self.attention or None
+        return Software(self.framework, self.version, self.compiled, self.memory_format, attention)
 
     def validate(self) -> None:
         """Check the row.
@@ -91,6 +98,12 @@ class Record:
             return f"optimizer {self.optimizer!r} is not one of {', '.join(OPTIMIZERS)} in a training step"
         if self.precision not in PRECISIONS:
             return f"precision {self.precision!r} is not one of {', '.join(PRECISIONS)}"
+        if self.attention not in ("", *ATTENTION_IMPLEMENTATIONS):
+            return f"attention {self.attention!r} is not one of {', '.join(ATTENTION_IMPLEMENTATIONS)}"
+        try:
+            parse_dims(self.dims)
+        except ValueError as error:
+            return str(error)
         if self.batch_size < 1 or self.image_size < 0 or self.parameter_count < 0:
             return "a size is negative, or the batch is empty"
         if self.status == "ok" and not (math.isfinite(self.time_ms) and self.time_ms > 0):
@@ -98,6 +111,18 @@ class Record:
         if self.status != "ok" and not math.isnan(self.time_ms):
             return f"a row with status {self.status!r} has a time"
         return None
+
+
+def parse_dims(text: str) -> dict[str, int]:
+    """Sizes by name from text such as ``seq=512,decoder_seq=128``; none from empty text.
+
+    Raises:
+        ValueError: If it is written otherwise.
+    """
+    parts = text.split(",") if text else []
+    if not all(_DIM.fullmatch(part) for part in parts):
+        raise ValueError(f"dims {text!r} are not written as seq=512")
+    return {name: int(size) for name, size in (part.split("=") for part in parts)}
 
 
 SCHEMA = pa.schema([(field.name, _ARROW_TYPES[str(field.type)]) for field in fields(Record)])

@@ -50,8 +50,9 @@ def capture(
         loss: From the module's output to a scalar tensor, or to several that are trained together. By default the
             output's own ``loss``, else cross-entropy for an output (batch, classes), else the mean of the first
             floating tensor of the output.
-        optimizer: None for a step without an update; ``sgd``, ``momentum``, ``adam`` or ``adamw``; a class of
-            ``torch.optim``; or an optimizer of the module's parameters, which is only read.
+        optimizer: None for a step without an update; ``sgd``, ``momentum``, ``adam``, ``adamw``, ``adagrad``,
+            ``adadelta`` or ``rmsprop``; a class of ``torch.optim``; or an optimizer of the module's parameters, which
+            is only read.
         name: What to call the network; by default the name of its class.
         accumulation_steps: Forward and backward passes, each over the example inputs, before the update.
 

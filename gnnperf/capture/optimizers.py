@@ -19,6 +19,9 @@ NAMED: dict[str, tuple[type[torch.optim.Optimizer], dict[str, Any]]] = {
     "momentum": (torch.optim.SGD, {"lr": _RATE, "momentum": 0.9}),
     "adam": (torch.optim.Adam, {"lr": _RATE}),
     "adamw": (torch.optim.AdamW, {"lr": _RATE}),
+    "adagrad": (torch.optim.Adagrad, {"lr": _RATE}),
+    "adadelta": (torch.optim.Adadelta, {"lr": _RATE}),
+    "rmsprop": (torch.optim.RMSprop, {"lr": _RATE}),
 }
 OptimizerLike = str | type[torch.optim.Optimizer] | torch.optim.Optimizer
 # Makes the optimizer of a copy of the module, given the copy's parameters in the module's order.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 MODES = ("inference", "training")
 PHASES = ("forward", "loss", "backward", "optimizer")
-OPTIMIZERS = ("sgd", "momentum", "adam", "adamw")
+OPTIMIZERS = ("sgd", "momentum", "adam", "adamw", "adagrad", "adadelta", "rmsprop")
 PRECISIONS = ("fp64", "fp32", "tf32", "fp16", "bf16", "amp", "amp_bf16")
 LAYOUTS = ("row_major", "channels_last", "permuted", "transposed")
 TENSOR_KINDS = ("activation", "parameter", "constant", "input", "gradient", "state")

@@ -1,7 +1,8 @@
 """Networks by name, built offline and without weights.
 
 A zoo name is a prefix, a colon and the name that the library behind the prefix uses: ``timm:resnet50``,
-``torchvision:resnet18``, ``hf:bert-base-uncased``; ``nasbench201:`` takes the string of a cell.
+``torchvision:resnet18``, ``hf:bert-base-uncased``; ``nasbench201:`` takes the string of a cell, ``layer:`` the
+sizes of a single layer.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ PREFIXES: dict[str, str] = {
     "torchvision": "gnnperf.networks.torchvision_models",
     "hf": "gnnperf.networks.hf_models",
     "nasbench201": "gnnperf.networks.nasbench201",
+    "layer": "gnnperf.networks.layers",
 }
 
 

@@ -164,7 +164,10 @@ def _labels(module: torch.nn.Module, inputs: dict[str, torch.Tensor], batch_size
     if head.endswith(CLASSIFIERS):
         return {"labels": torch.empty(batch_size, dtype=torch.int64, device="meta")}
     if head.endswith(LANGUAGE_MODELS) and tokens is not None:
-        return {"labels": torch.empty_like(tokens)}
+        labels = {"labels": torch.empty_like(tokens)}
+        if "next_sentence_label" in inspect.signature(module.forward).parameters:  # without it, BERT gives no loss
+            labels["next_sentence_label"] = torch.empty(batch_size, dtype=torch.int64, device="meta")
+        return labels
     return {}
 
 

@@ -5,6 +5,7 @@ import pytest
 import torch
 
 import gnnperf.dataset as dataset_module
+from gnnperf.aggregates import node_table
 from gnnperf.dataset import GraphStore, Network, build_dataset, parameter_counts_agree
 from gnnperf.features import COST_COLUMNS
 
@@ -47,6 +48,21 @@ def test_what_cannot_be_joined_is_counted_by_reason(vit, cache):
         "cannot be captured: timm:no_such_network is unknown: nothing known has a similar name": 1,
         "other parameter count than the network built": 1,
     }
+
+
+def test_sizes_and_attention_of_a_record_reach_its_graph_and_software(vit, cache):
+    pytest.importorskip("transformers")
+    short = replace(vit, network="hf:pythia-14m", image_size=0, dims="seq=16")
+    eager = replace(short, attention="decomposed")
+    dataset = build_dataset([short, eager, replace(short, dims="seq=32")], cache)
+    assert [(s.record.dims, s.graph) for s in dataset.samples] == [("seq=16", 0), ("seq=16", 0), ("seq=32", 1)]
+    fused, decomposed = (node_table(dataset, sample) for sample in dataset.samples[:2])
+    assert decomposed.bytes.sum() > fused.bytes.sum()
+
+
+def test_fields_at_their_defaults_do_not_change_the_name_of_a_file():
+    assert Network("timm:test_vit", 160, "inference", "fp32").digest == "30477efb74fa977292a4df2d"
+    assert Network("timm:test_vit", 160, "inference", "fp32", dims="seq=8").digest != "30477efb74fa977292a4df2d"
 
 
 def test_a_training_step_has_a_graph_of_its_own_and_the_structure_of_its_network(vit, cache):

@@ -6,23 +6,34 @@ import pyarrow.parquet as pq
 import pytest
 
 from gnnperf.hardware import Software
-from gnnperf.records import SCHEMA, read_records, write_records
+from gnnperf.records import SCHEMA, parse_dims, read_records, write_records
 
 
 def test_rows_come_back_as_they_were_written(tmp_path, record):
     rows = [
         record,
         replace(record, compiled=True, parameter_count=25_557_032, reparameterized=True),
+        replace(record, dims="seq=512", attention="decomposed"),
         replace(record, status="out_of_memory", time_ms=math.nan),
     ]
     write_records(rows, tmp_path / "rows.parquet")
     read = read_records(tmp_path / "rows.parquet")
-    assert read[:2] == rows[:2]
-    assert read[2].status == "out_of_memory" and math.isnan(read[2].time_ms)
+    assert read[:3] == rows[:3]
+    assert read[3].status == "out_of_memory" and math.isnan(read[3].time_ms)
 
 
 def test_software_is_that_of_the_row(record):
     assert record.software == Software("torch", "2.4", False, "channels_first")
+    assert record.software.attention == "fused"
+    assert replace(record, attention="decomposed").software.attention == "decomposed"
+
+
+def test_dims_are_read_from_text():
+    assert parse_dims("") == {}
+    assert parse_dims("seq=512,decoder_seq=8") == {"seq": 512, "decoder_seq": 8}
+    for wrong in ("512", "seq=", "seq=0", "seq=1,", ",seq=1", "seq=1 2", "seq=-1"):
+        with pytest.raises(ValueError, match="are not written as seq=512"):
+            parse_dims(wrong)
 
 
 @pytest.mark.parametrize(
@@ -33,6 +44,8 @@ def test_software_is_that_of_the_row(record):
         ({"precision": "half"}, "precision 'half'"),
         ({"batch_size": 0}, "batch is empty"),
         ({"image_size": -1}, "negative"),
+        ({"attention": "eager"}, "attention 'eager'"),
+        ({"dims": "seq"}, "dims 'seq' are not written as seq=512"),
         ({"time_ms": 0.0}, "not a positive number"),
         ({"time_ms": math.inf}, "not a positive number"),
         ({"time_ms": math.nan}, "not a positive number"),

@@ -57,6 +57,32 @@ def _shapes(model: networks.ZooModel) -> dict[str, tuple[int, ...]]:
     return {name: tuple(tensor.shape) for name, tensor in model.example_inputs.items()}
 
 
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [
+        # The encoder's 335,141,888 and a head: 1,025 * 1,024 + 2 * 1,024, 30,522 biases, two classes; or these alone.
+        ("bert-large-uncased-for-pretraining", 335_141_888 + 1_051_648 + 30_522 + 2_050),
+        ("bert-large-uncased-for-sequence-classification", 335_141_888 + 2_050),
+        # Of width h: (12 h + 13) h a layer, (50,257 + 2,048) h of embeddings, 2 h of the last norm.
+        ("gpt3-xl-3072", 24 * (12 * 3072 + 13) * 3072 + 52_305 * 3072 + 2 * 3072),
+        ("gpt3-2.7b", 32 * (12 * 2560 + 13) * 2560 + 52_305 * 2560 + 2 * 2560),
+    ],
+)
+def test_size_worked_out_by_hand(name: str, parameters: int) -> None:
+    assert sum(p.numel() for p in networks.build(f"hf:{name}").module.parameters()) == parameters
+
+
+def test_bert_is_pretrained_on_both_of_its_losses() -> None:
+    model = networks.build("hf:bert-base-uncased-for-pretraining", batch_size=2, dims={"seq": 16}, mode="training")
+    assert isinstance(model.example_inputs, dict)
+    assert {k: tuple(v.shape) for k, v in model.example_inputs.items()} == {
+        "input_ids": (2, 16),
+        "labels": (2, 16),
+        "next_sentence_label": (2,),
+    }
+    assert model.module(**model.example_inputs).loss.shape == ()
+
+
 @pytest.mark.parametrize(("name", "parameters"), PUBLISHED.items())
 def test_published_size(name: str, parameters: int) -> None:
     module = networks.build(f"hf:{name}").module

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from gnnperf.graph import ComputationGraph, Edge, Node, TensorSpec
@@ -17,12 +17,11 @@ GPU_BLOCK_BYTES = 512
 def peak_memory_bytes(graph: ComputationGraph, device: Device | None = None, software: Software | None = None) -> int:
     """The most bytes that a network, or a training step, holds at once.
 
-    Parameters, buffers, inputs and the optimizer's state stay from the first op to the last. What an op writes lives
-    until its last reader has run, the backward pass included, and at least while the op itself runs; what the network
-    returns and the gradients of parameters live to the end. What is handed to a module lives until the module returns,
-    because the call in Python holds its arguments, unless a compiler removed the call. An op in place allocates
-    nothing. Copies of weights that autocast makes stay until it ends. Scratch memory of libraries, such as the
-    workspace of a convolution, is left out.
+    Parameters, buffers, inputs and the optimizer's state stay from the first op to the last. What ops allocate lives
+    for as long as Python and autograd held it when the network was captured, local variables included. Of compiled
+    networks, and of graphs that were not captured from torch, results live until their last reader has run, and what
+    the network returns and the gradients of parameters live to the end. Scratch memory of libraries, such as the
+    workspace of a convolution or of a recurrent layer, is left out.
 
     Args:
         graph: The network.
@@ -55,8 +54,8 @@ def memory_parts_bytes(
     allocated: dict[int, list[_Storage]] = defaultdict(list)
     freed: dict[int, list[_Storage]] = defaultdict(list)
     attention = None if software is None else software.attention
-    held = software is None or not software.compiled
-    for storage in [*_storages(graph, block, held), *_kept_scores(graph, attention, block)]:
+    compiled = software is not None and software.compiled
+    for storage in [*_storages(graph, block, compiled), *_kept_scores(graph, attention, block)]:
         allocated[storage.first_use].append(storage)
         freed[storage.last_use].append(storage)
     live = peak = {"gradients": 0, "activations": 0}
@@ -108,15 +107,21 @@ class _Storage:
     specs: set[tuple[tuple[int, ...], str]] = field(default_factory=set)
 
 
-def _storages(graph: ComputationGraph, block: int, held: bool) -> list[_Storage]:
+def _storages(graph: ComputationGraph, block: int, compiled: bool) -> list[_Storage]:
     """All memory that the ops allocate, each with the positions of the first and the last op that needs it."""
+    if compiled or not graph.allocations:
+        return _until_read(graph, block)
+    return [_Storage(_rounded(a.bytes, block), a.first, a.last, a.is_gradient) for a in graph.allocations]
+
+
+def _until_read(graph: ComputationGraph, block: int) -> list[_Storage]:
+    """Results that live until their last reader has run, as a compiler arranges it."""
     incoming: dict[int, list[tuple[Edge, int]]] = defaultdict(list)
     readers: dict[tuple[int, int], int] = {}
     results = [_result(graph.nodes[edge.source], edge) for edge in graph.edges]
     for edge, result in zip(graph.edges, results, strict=True):
         incoming[edge.target].append((edge, result))
         readers[edge.source, result] = max(readers.get((edge.source, result), 0), edge.target)
-    held_until = _held_until(graph, results) if held else readers
     end = len(graph.nodes)
     # What autocast casts stays for the backward pass to read, but not after it.
     casts_end = end if graph.mode == "inference" else 0
@@ -124,7 +129,7 @@ def _storages(graph: ComputationGraph, block: int, held: bool) -> list[_Storage]
     for position, node in enumerate(graph.nodes):
         overwritten = _overwritten(node, position, incoming[position], of_result, readers)
         for number, tensor in enumerate(node.outputs):
-            last_use = held_until.get((position, number), position)
+            last_use = readers.get((position, number), position)
             spec = (tensor.shape, tensor.dtype)
             if overwritten is not None:
                 overwritten.last_use = max(overwritten.last_use, last_use)
@@ -158,36 +163,6 @@ def _result(node: Node, edge: Edge) -> int:
             if test(output):
                 return number
     return 0
-
-
-def _held_until(graph: ComputationGraph, results: Sequence[int]) -> dict[tuple[int, int], int]:
-    """For every result that is read, the position of the last op that runs while some call holds it.
-
-    A call is of the outermost module that holds the reader and not the writer.
-    """
-    paths = [node.module.split(".") if node.module else [] for node in graph.nodes]
-    returns = _returns(paths, [node.phase for node in graph.nodes])
-    last: dict[tuple[int, int], int] = {}
-    for edge, result in zip(graph.edges, results, strict=True):
-        source, target = paths[edge.source], paths[edge.target]
-        common = next((d for d, (a, b) in enumerate(zip(source, target, strict=False)) if a != b), len(source))
-        is_handed_over = common < len(target) and graph.nodes[edge.target].phase == "forward"
-        until = returns[edge.target][common] if is_handed_over else edge.target
-        last[edge.source, result] = max(last.get((edge.source, result), 0), until)
-    return last
-
-
-def _returns(paths: Sequence[Sequence[str]], phases: Sequence[str]) -> list[list[int]]:
-    """For every node and every module on its path, the position of the last op before that module returns."""
-    returns: list[list[int]] = [[] for _ in paths]
-    for position in reversed(range(len(paths))):
-        goes_on = position + 1 < len(paths) and phases[position + 1] == phases[position]
-        following = paths[position + 1] if goes_on else []
-        is_same = True
-        for depth, name in enumerate(paths[position]):
-            is_same = is_same and depth < len(following) and following[depth] == name
-            returns[position].append(returns[position + 1][depth] if is_same else position)
-    return returns
 
 
 def _overwritten(

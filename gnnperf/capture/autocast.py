@@ -16,7 +16,7 @@ from unittest.mock import patch
 import torch
 
 from gnnperf.capture.interception import Op, register
-from gnnperf.graph import ComputationGraph, Edge, Node, TensorSpec
+from gnnperf.graph import Allocation, ComputationGraph, Edge, Node, TensorSpec
 
 _DEVICE = "cuda"
 
@@ -169,6 +169,7 @@ def with_bf16_autocast(graph: ComputationGraph) -> ComputationGraph:
     nodes: list[Node] = []
     edges: list[Edge] = []
     moved: list[int] = []  # position of every node of ``graph`` in ``nodes``
+    casts: list[Allocation] = []
     for position, node in enumerate(graph.nodes):
         sources = [replace(e, source=moved[e.source], target=len(nodes)) for e in into.get(position, ())]
         node = replace(node, inputs=_in_bf16(node.inputs), outputs=_in_bf16(node.outputs))
@@ -177,13 +178,23 @@ def with_bf16_autocast(graph: ComputationGraph) -> ComputationGraph:
             cast = replace(node, op="cast", outputs=(wide,), attributes={}, attribute_slopes={})
             edges += sources
             sources = [Edge(len(nodes), len(nodes) + 1, wide)]
+            casts.append(Allocation(len(nodes), len(nodes) + 1, wide.bytes, wide.rescale(1).bytes - wide.bytes))
             nodes.append(replace(cast, name=f"cast_{len(nodes)}"))
             node = replace(node, inputs=(wide,))
         edges += sources
         moved.append(len(nodes))
         nodes.append(replace(node, name=f"{node.op}_{len(nodes)}"))
     inputs, outputs = _in_bf16(graph.inputs), _in_bf16(graph.outputs)
-    return replace(graph, nodes=tuple(nodes), edges=tuple(edges), precision="amp_bf16", inputs=inputs, outputs=outputs)
+    memory = [*(replace(a, first=moved[a.first], last=moved[a.last]) for a in graph.allocations), *casts]
+    return replace(
+        graph,
+        nodes=tuple(nodes),
+        edges=tuple(edges),
+        precision="amp_bf16",
+        inputs=inputs,
+        outputs=outputs,
+        allocations=tuple(sorted(memory, key=lambda a: a.first)),
+    )
 
 
 def _in_bf16(tensors: tuple[TensorSpec, ...]) -> tuple[TensorSpec, ...]:

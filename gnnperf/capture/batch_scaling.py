@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from gnnperf.graph import Attribute, ComputationGraph, Edge, Node, TensorSpec
+from gnnperf.graph import Allocation, Attribute, ComputationGraph, Edge, Node, TensorSpec
 
 Tracer = Callable[[int], ComputationGraph]
 
@@ -73,6 +73,7 @@ def _fitted(graph: ComputationGraph, other: ComputationGraph) -> ComputationGrap
             edges=tuple(_edge(a, b, extra) for a, b in zip(graph.edges, other.edges, strict=True)),
             inputs=_tensors(graph.inputs, other.inputs, extra),
             outputs=_tensors(graph.outputs, other.outputs, extra),
+            allocations=_allocations(graph, other, extra),
         )
     except _MismatchError:
         return None
@@ -92,6 +93,15 @@ def _node(node: Node, other: Node, extra: int) -> Node:
         outputs=_tensors(node.outputs, other.outputs, extra),
         attribute_slopes=slopes,
     )
+
+
+def _allocations(graph: ComputationGraph, other: ComputationGraph, extra: int) -> tuple[Allocation, ...]:
+    """Their growth; none at all where the two runs did not hold the same."""
+    pairs = list(zip(graph.allocations, other.allocations, strict=False))
+    same = all((a.first, a.last, a.is_gradient) == (b.first, b.last, b.is_gradient) for a, b in pairs)
+    if not same or len(graph.allocations) != len(other.allocations):
+        return ()
+    return tuple(replace(a, bytes_slope=(b.bytes - a.bytes) / extra) if a != b else a for a, b in pairs)
 
 
 def _attribute_slope(value: Attribute, other: Attribute, extra: int) -> float:

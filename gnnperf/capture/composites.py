@@ -77,7 +77,7 @@ class _Recorded(torch.autograd.Function):
     def forward(ctx: Any, trace: Recorder, composite: Composite, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
         ctx.trace, ctx.op, ctx.attributes = trace, composite.op, composite.attributes
         wanted = [i for i, needed in enumerate(ctx.needs_input_grad[2:]) if needed]
-        ctx.like = [torch.empty_like(composite.inputs[i]) for i in wanted]
+        ctx.like = [_form(composite.inputs[i]) for i in wanted]
         ctx.save_for_backward(*composite.reads_back(wanted))
         ctx.mark_non_differentiable(*(t for t in composite.outputs if not t.is_floating_point()))
         ctx.set_materialize_grads(False)
@@ -86,12 +86,19 @@ class _Recorded(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
         wanted = [i for i, needed in enumerate(ctx.needs_input_grad[2:]) if needed]
-        made = [torch.empty_like(t) for t in ctx.like]
+        made = [torch.empty_strided(size, stride, dtype=dtype, device="meta") for size, stride, dtype in ctx.like]
         given = [g for g in gradients if g is not None]
         attributes = {**ctx.attributes, "gradients": wanted}
         ctx.trace.record(f"{ctx.op}_backward", [*given, *ctx.saved_tensors], made, attributes)
         results = dict(zip(wanted, made, strict=True))
         return (None, None, *(results.get(i) for i in range(len(ctx.needs_input_grad) - 2)))
+
+
+def _form(tensor: torch.Tensor) -> tuple[torch.Size, tuple[int, ...], torch.dtype]:
+    """Size, strides and type of what ``empty_like`` would make, without the memory."""
+    dense = torch._prims_common.is_non_overlapping_and_dense_or_false(tensor)
+    stride = tensor.stride() if dense else torch.empty(tensor.shape, device="meta").stride()
+    return tensor.shape, stride, tensor.dtype
 
 
 def _linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> Composite:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from itertools import accumulate
 from typing import Any
 
 import torch
@@ -140,16 +142,12 @@ class Update:
 
 
 def _most_alive(trace: Trace) -> int:
-    """The most bytes of results that live at once, each until its last reader has run."""
-    last = {edge.source: edge.target for edge in sorted(trace.edges, key=lambda edge: edge.target)}
-    alive: dict[int, int] = {}
-    most = 0
-    for position, node in enumerate(trace.nodes):
-        if not node.attributes.get("in_place"):
-            alive[position] = sum(t.bytes for t in node.outputs if t.kind == "activation")
-        most = max(most, sum(alive.values()))
-        alive = {made: size for made, size in alive.items() if last.get(made, made) > position}
-    return most
+    """The most bytes that the ops of a loop hold at once besides what was there before."""
+    change: Counter[int] = Counter()
+    for allocation in trace.allocations:
+        change[allocation.first] += allocation.bytes
+        change[allocation.last + 1] -= allocation.bytes
+    return max(accumulate(change[position] for position in range(len(trace.nodes))), default=0)
 
 
 def _tensors(states: Any) -> Iterator[torch.Tensor]:

@@ -85,6 +85,7 @@ class Step:
             parameter_bytes=sum(p.numel() * p.element_size() for p in parameters),
             buffer_bytes=sum(b.numel() * b.element_size() for b in self.module.buffers()),
             optimizer_state_bytes=state_bytes,
+            allocations=tuple(trace.allocations),
             warnings=tuple(trace.warnings),
         )
         graph.validate()

@@ -15,15 +15,15 @@ from gnnperf.capture.execution import convert, tensors
 from gnnperf.capture.interception import Op, suspended
 from gnnperf.capture.layouts import copies_input, layout
 from gnnperf.capture.module_path import ModulePath
-from gnnperf.graph import Attribute, Edge, Node, TensorSpec
+from gnnperf.capture.storages import Storages
+from gnnperf.graph import Allocation, Attribute, Edge, Node, TensorSpec
 
 
 class Trace(TorchDispatchMode):
     """Records nodes and edges while it is active.
 
     A tensor is known by its storage: views share it, so they cost nothing and vanish, and a write through any view
-    makes the writer the source of all that is read afterwards. Storages are kept alive, so none is taken for another.
-
+    makes the writer the source of all that is read afterwards.
     """
 
     def __init__(self) -> None:
@@ -37,8 +37,8 @@ class Trace(TorchDispatchMode):
         self._writer: dict[int, int] = {}
         self._kind: dict[int, str] = {}
         self._experts: dict[int, int] = {}
-        self._alive: dict[int, torch.UntypedStorage] = {}
-        self._same: dict[int, int] = {}
+        self._storages = Storages()
+        self._written_by: list[list[int]] = []
         self._place_of: dict[int, str] = {}
 
     def label(self, tensors: Iterable[torch.Tensor], kind: str) -> None:
@@ -63,9 +63,17 @@ class Trace(TorchDispatchMode):
         for tensor in tensors:
             self._kind[key := self._key(tensor)] = kind
             if (writer := self._writer.get(key)) is not None:
-                spec, node = self.spec(tensor), self.nodes[writer]
-                outputs = [replace(t, kind=kind) if _same_memory_size(t, spec) else t for t in node.outputs]
+                node, keys = self.nodes[writer], self._written_by[writer]
+                outputs = [replace(t, kind=kind) if k == key else t for t, k in zip(node.outputs, keys, strict=True)]
                 self.nodes[writer] = replace(node, outputs=tuple(outputs))
+
+    @property
+    def allocations(self) -> list[Allocation]:
+        """The memory of results until now; what is still held counts to the end."""
+        return [
+            Allocation(first, last, size, is_gradient=self._kind.get(key) == "gradient")
+            for key, size, first, last in self._storages.lives()
+        ]
 
     def experts(self, tensor: torch.Tensor) -> int:
         """Number of experts among which the routing behind ``tensor`` chooses; 0 if there is none."""
@@ -88,14 +96,17 @@ class Trace(TorchDispatchMode):
         kwargs = kwargs or {}
         if info.name not in data_dependent.READ_VALUES:
             args, kwargs = self._on_one_device(args, kwargs)
+        known = {self._key(t) for t in tensors((args, kwargs))}
         with suspended():
             returned = execution.run(self, op, info, args, kwargs)
+        for tensor in tensors((returned,)):
+            if tensor.device.type == "meta":
+                self._storages.take(tensor)
         if info.views or info.name in aten.NOT_OPS:
             return returned
         bound = {**dict(zip(info.arguments, args, strict=False)), **kwargs}
         written = list(tensors(bound.get(info.arguments[i]) for i in info.written))
         reads = list(tensors(v for k, v in bound.items() if not (info.overwritten and self._is_written(info, k))))
-        known = {self._key(t) for t in tensors(bound.values())}
         fresh = [t for t in tensors((returned,)) if self._key(t) not in known]
         outputs = fresh or written
         if outputs and not self._copies_onto_itself(info, args):
@@ -147,6 +158,8 @@ class Trace(TorchDispatchMode):
         self.nodes.append(
             Node(f"{op}_{position}", op, specs, produced, attributes, phase=self.phase, module=self._place())
         )
+        self._written_by.append([self._key(t) for t in outputs])
+        self._storages.tick()
 
     def _place(self) -> str:
         """Path of the module that an op belongs to; in the backward pass, of the one whose forward it differentiates.
@@ -170,9 +183,7 @@ class Trace(TorchDispatchMode):
             self._experts.update((self._key(t), experts) for t in outputs if not t.is_floating_point())
 
     def _key(self, tensor: torch.Tensor) -> int:
-        storage = tensor.untyped_storage()
-        key = self._alive.setdefault(storage._cdata, storage)._cdata
-        return self._same.get(key, key)
+        return self._storages.key(tensor)
 
     def _on_one_device(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Take constants that the module made on the CPU along to ``meta`` where they meet its tensors."""
@@ -183,7 +194,7 @@ class Trace(TorchDispatchMode):
             if tensor.device.type == "meta":
                 return tensor
             moved = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
-            self._same[self._key(moved)] = self._key(tensor)  # what is written to one is read from the other
+            self._storages.identify(moved, tensor)  # what is written to one is read from the other
             return moved
 
         return convert(args, move), convert(kwargs, move)
@@ -192,7 +203,3 @@ class Trace(TorchDispatchMode):
 def _is_same_memory(x: torch.Tensor, y: torch.Tensor) -> bool:
     """Whether two tensors of one storage are the same view of it, as after ``x[i] += 1``."""
     return (x.dtype, x.shape, x.stride(), x.storage_offset()) == (y.dtype, y.shape, y.stride(), y.storage_offset())
-
-
-def _same_memory_size(x: TensorSpec, y: TensorSpec) -> bool:
-    return x.dtype == y.dtype and x.bytes == y.bytes

@@ -1,6 +1,6 @@
 """Computation graphs: what they are, what makes them valid, and how they are saved."""
 
-from gnnperf.graph.computation_graph import Attribute, ComputationGraph, Edge, Node, TensorSpec
+from gnnperf.graph.computation_graph import Allocation, Attribute, ComputationGraph, Edge, Node, TensorSpec
 from gnnperf.graph.json_format import FORMAT_VERSION
 from gnnperf.graph.vocabulary import ITEM_BYTES, LAYOUTS, MODES, OPTIMIZERS, PHASES, PRECISIONS, TENSOR_KINDS
 
@@ -13,6 +13,7 @@ __all__ = [
     "PHASES",
     "PRECISIONS",
     "TENSOR_KINDS",
+    "Allocation",
     "Attribute",
     "ComputationGraph",
     "Edge",

@@ -107,6 +107,29 @@ class Edge:
     tensor: TensorSpec
 
 
+@dataclass(frozen=True, slots=True)
+class Allocation:
+    """Memory that a run takes and gives back.
+
+    Attributes:
+        first: Position of the node that is first to need it.
+        last: Position of the last node that ran before it was given back; the last of all where it stays.
+        bytes: Its size.
+        bytes_slope: How much that grows with one more sample.
+        is_gradient: Whether it holds the gradient of a parameter.
+    """
+
+    first: int
+    last: int
+    bytes: int
+    bytes_slope: float = 0.0
+    is_gradient: bool = False
+
+    def rescale(self, extra_samples: int) -> Allocation:
+        """The same memory with ``extra_samples`` more samples in the batch."""
+        return replace(self, bytes=_grow(self.bytes, self.bytes_slope, extra_samples))
+
+
 @dataclass(frozen=True)
 class ComputationGraph:
     """A network as the sequence of ops that it runs and the tensors between them.
@@ -126,6 +149,8 @@ class ComputationGraph:
         parameter_bytes: Their bytes.
         buffer_bytes: Bytes of buffers such as running statistics.
         optimizer_state_bytes: Bytes that the optimizer keeps from step to step, such as moments.
+        allocations: The memory of results as the run held it, views, saved tensors and local variables included; empty
+            where that was not seen.
         warnings: What was assumed while the graph was made.
         rescale_error: Why the graph cannot be rescaled; empty when it can.
         smallest_batch_size: Where it can, the smallest batch for which it runs the same ops.
@@ -143,6 +168,7 @@ class ComputationGraph:
     parameter_bytes: int = 0
     buffer_bytes: int = 0
     optimizer_state_bytes: int = 0
+    allocations: tuple[Allocation, ...] = ()
     warnings: tuple[str, ...] = ()
     rescale_error: str = ""
     smallest_batch_size: int = 1
@@ -178,6 +204,7 @@ class ComputationGraph:
             edges=tuple(replace(edge, tensor=edge.tensor.rescale(extra)) for edge in self.edges),
             inputs=tuple(t.rescale(extra) for t in self.inputs),
             outputs=tuple(t.rescale(extra) for t in self.outputs),
+            allocations=tuple(a.rescale(extra) for a in self.allocations),
             batch_size=batch_size,
         )
 

@@ -10,7 +10,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, TypeVar
 
-from gnnperf.graph.computation_graph import ComputationGraph, Edge, Node, TensorSpec
+from gnnperf.graph.computation_graph import Allocation, ComputationGraph, Edge, Node, TensorSpec
 
 FORMAT_VERSION = 1
 
@@ -21,6 +21,9 @@ _DEFAULTS: dict[str, tuple[Any, ...]] = {
     "layout": ("row_major",),
     "attributes": ({},),
     "attribute_slopes": ({},),
+    "allocations": ((),),
+    "bytes_slope": (0.0,),
+    "is_gradient": (False,),
 }
 
 
@@ -75,7 +78,7 @@ def _plain(value: Any) -> Any:
     """Plain values for JSON; empty optional fields are left out, so that files stay small."""
     if isinstance(value, tuple):
         return [_plain(item) for item in value]
-    if isinstance(value, TensorSpec | Node | Edge | ComputationGraph):
+    if isinstance(value, TensorSpec | Node | Edge | Allocation | ComputationGraph):
         content = {f.name: getattr(value, f.name) for f in fields(value)}
         return {key: _plain(item) for key, item in content.items() if item not in _DEFAULTS.get(key, ())}
     return value
@@ -85,6 +88,7 @@ def _read_graph(content: dict[str, Any]) -> ComputationGraph:
     read: dict[str, Any] = {key: _read_tensors(content[key]) for key in ("inputs", "outputs")}
     read["nodes"] = tuple(_read_node(node) for node in content["nodes"])
     read["edges"] = tuple(_typed(Edge(**{**e, "tensor": _read_tensors([e["tensor"]])[0]})) for e in content["edges"])
+    read["allocations"] = tuple(_typed(Allocation(**a)) for a in content.get("allocations", ()))
     read["warnings"] = tuple(content["warnings"])
     return _typed(ComputationGraph(**{**content, **read}))
 
@@ -117,13 +121,15 @@ def _is_attribute(value: Any) -> bool:
 _CHECKS: dict[str, Callable[[Any], bool]] = {
     "str": lambda value: type(value) is str,
     "int": _is_integer,
+    "float": _is_number,
+    "bool": lambda value: type(value) is bool,
     "tuple[int, ...]": lambda value: type(value) is tuple and all(map(_is_integer, value)),
     "tuple[float, ...]": lambda value: type(value) is tuple and all(map(_is_number, value)),
     "tuple[str, ...]": lambda value: all(type(item) is str for item in value),
     "dict[str, float]": lambda value: type(value) is dict and all(map(_is_number, value.values())),
     "dict[str, Attribute]": lambda value: type(value) is dict and all(map(_is_attribute, value.values())),
 }
-_Read = TypeVar("_Read", TensorSpec, Node, Edge, ComputationGraph)
+_Read = TypeVar("_Read", TensorSpec, Node, Edge, Allocation, ComputationGraph)
 
 
 def _typed(value: _Read) -> _Read:

@@ -40,6 +40,9 @@ def problems(graph: ComputationGraph) -> Iterator[str]:
         if not 0 <= edge.source < edge.target < len(graph.nodes):
             yield f"edge {edge.source} -> {edge.target} does not point forward to an existing node"
         yield from (f"edge {edge.source} -> {edge.target}: {p}" for p in _tensor_problems(edge.tensor))
+    for allocation in graph.allocations:
+        if not 0 <= allocation.first <= allocation.last < len(graph.nodes) or allocation.bytes < 0:
+            yield f"memory of {allocation.bytes} bytes from node {allocation.first} to {allocation.last} cannot be"
     for tensor in (*graph.inputs, *graph.outputs):
         yield from (f"graph input or output: {p}" for p in _tensor_problems(tensor))
 

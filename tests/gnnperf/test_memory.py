@@ -7,7 +7,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from gnnperf.capture import capture
-from gnnperf.graph import ComputationGraph, Edge, Node, TensorSpec
+from gnnperf.graph import Allocation, ComputationGraph, Edge, Node, TensorSpec
 from gnnperf.hardware import Software, load_device
 from gnnperf.memory import largest_batch_size, memory_parts_bytes, peak_memory_bytes
 
@@ -110,16 +110,13 @@ def test_a_result_that_nobody_reads_dies_at_once():
     assert peak_memory_bytes(ComputationGraph("waste", nodes, (), (), (floats(500),))) == 4000
 
 
-def test_what_a_module_is_given_lives_until_it_returns():
-    x, y = floats(1000), floats(10)
-    nodes = tuple(
-        Node(name, "relu", (), (result,), module=module)
-        for name, result, module in (("a", x, "stem"), ("b", y, "body.0"), ("c", floats(500), "body.1"), ("d", y, ""))
-    )
-    edges = (Edge(0, 1, x), Edge(1, 2, y), Edge(2, 3, floats(500)))
-    graph = ComputationGraph("calls", nodes, edges, (), (y,))
-    assert peak_memory_bytes(graph) == 4000 + 40 + 2000
-    assert peak_memory_bytes(graph, software=Software(compiled=True)) == 4000 + 40
+def test_memory_is_held_as_the_run_held_it_unless_a_compiler_rearranges_it():
+    seen = (Allocation(0, 2, 4000, 1000.0), Allocation(1, 2, 1200, 300.0), Allocation(2, 2, 400, 100.0))
+    graph = replace(chain(1000, 300, 100), allocations=seen)  # the first result is held by a local variable
+    assert peak_memory_bytes(graph) == 400 + 4000 + 1200 + 400
+    assert peak_memory_bytes(graph, GPU) == 512 + 4096 + 1536 + 512
+    assert peak_memory_bytes(graph.rescale(3)) == 400 + (4000 + 1200 + 400) + 2 * (1000 + 300 + 100)
+    assert peak_memory_bytes(graph, software=Software(compiled=True)) == 400 + 4000 + 1200
 
 
 def test_a_cast_weight_stays():
@@ -224,7 +221,75 @@ def test_real_runs_of_ten_networks_hold_as_much_in_inference_and_training(name):
     for mode, optimizer in (("inference", None), ("training", None), ("training", torch.optim.AdamW)):
         real = measured(module, x, mode, optimizer)
         graph = capture(module, x, mode=mode, optimizer=optimizer)
-        assert peak_memory_bytes(graph) == pytest.approx(real.peak, rel=0.05), (mode, optimizer)
+        assert peak_memory_bytes(graph) == pytest.approx(real.peak, rel=0.01), (mode, optimizer)
+
+
+class UNet(torch.nn.Module):
+    """Keeps what the way down made in local variables until it returns."""
+
+    def __init__(self):
+        super().__init__()
+        sizes = {"down": (3, 16), "low": (16, 32), "up": (48, 16)}
+        self.stages = torch.nn.ModuleDict(
+            {
+                name: torch.nn.Sequential(torch.nn.Conv2d(*size, 3, padding=1), torch.nn.ReLU())
+                for name, size in sizes.items()
+            }
+        )
+
+    def forward(self, x):
+        down = self.stages["down"](x)
+        low = self.stages["low"](torch.nn.functional.max_pool2d(down, 2))
+        wide = torch.nn.functional.interpolate(low, scale_factor=2)
+        return self.stages["up"](torch.cat([wide, down], 1)).mean((2, 3))
+
+
+class KeyCache(torch.nn.Module):
+    """Allocates more than it writes."""
+
+    def __init__(self):
+        super().__init__()
+        self.key = torch.nn.Linear(64, 64)
+
+    def forward(self, x):
+        cache = torch.empty(x.shape[0], 1024, 64, device=x.device)
+        cache[:, : x.shape[1]] = self.key(x)
+        return (cache[:, : x.shape[1]] @ x.transpose(1, 2)).sum(1)
+
+
+class Unrolled(torch.nn.Module):
+    """Calls one module again and again."""
+
+    def __init__(self):
+        super().__init__()
+        self.cell, self.head = torch.nn.GRUCell(32, 64), torch.nn.Linear(64, 5)
+
+    def forward(self, x):
+        state = torch.zeros(x.shape[0], 64, device=x.device)
+        for step in range(x.shape[1]):
+            state = self.cell(x[:, step], state)
+        return self.head(state)
+
+
+@pytest.mark.parametrize(
+    ("module", "x"),
+    [
+        (UNet(), torch.zeros(2, 3, 32, 32)),
+        (KeyCache(), torch.zeros(2, 16, 64)),
+        (Unrolled(), torch.zeros(8, 20, 32)),
+        # Gradients of activations are as large as those of weights.
+        (torch.nn.Sequential(*(torch.nn.Linear(64, 64) for _ in range(6))), torch.zeros(64, 64)),
+    ],
+    ids=["unet", "key_cache", "unrolled", "square"],
+)
+def test_local_variables_gaps_and_repeated_calls_are_held_as_in_a_real_run(module, x):
+    for mode, optimizer in (("inference", None), ("training", None), ("training", torch.optim.AdamW)):
+        graph = capture(module, x, mode=mode, optimizer=optimizer)
+        assert graph.allocations and not graph.rescale_error
+        real = measured(module, x, mode, optimizer)
+        assert peak_memory_bytes(graph) == pytest.approx(real.peak, rel=0.005), (mode, optimizer)
+        other = measured(module, torch.cat([x, x]), mode, optimizer)
+        assert peak_memory_bytes(graph.rescale(2 * len(x))) == pytest.approx(other.peak, rel=0.005)
 
 
 def test_the_parts_of_a_step_add_up():

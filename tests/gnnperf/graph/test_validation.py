@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 from two_node_graph import CONV, GRAPH, HIDDEN, RELU
 
-from gnnperf.graph import Edge, TensorSpec
+from gnnperf.graph import Allocation, Edge, TensorSpec
 
 
 @pytest.mark.parametrize(
@@ -22,6 +22,9 @@ from gnnperf.graph import Edge, TensorSpec
             {"nodes": (CONV, dataclasses.replace(RELU, attribute_slopes={"k": 1.0}))},
             "scales attributes that it lacks: k",
         ),
+        ({"allocations": (Allocation(1, 2, 8),)}, "memory of 8 bytes from node 1 to 2 cannot be"),
+        ({"allocations": (Allocation(1, 0, 8),)}, "memory of 8 bytes from node 1 to 0 cannot be"),
+        ({"allocations": (Allocation(0, 1, -8),)}, "memory of -8 bytes from node 0 to 1 cannot be"),
         ({"edges": (Edge(1, 1, HIDDEN),)}, "edge 1 -> 1 does not point forward to an existing node"),
         ({"edges": (Edge(0, 2, HIDDEN),)}, "edge 0 -> 2 does not point forward to an existing node"),
         ({"edges": (Edge(-1, 1, HIDDEN),)}, "edge -1 -> 1 does not point forward"),

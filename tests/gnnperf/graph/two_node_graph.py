@@ -1,6 +1,6 @@
 """A graph of two nodes, written by hand."""
 
-from gnnperf.graph import ComputationGraph, Edge, Node, TensorSpec
+from gnnperf.graph import Allocation, ComputationGraph, Edge, Node, TensorSpec
 
 IMAGE = TensorSpec((2, 3, 8, 8), "float32", "input", batch_slope=(1.0, 0.0, 0.0, 0.0))
 WEIGHT = TensorSpec((4, 3, 3, 3), "float32", "parameter")
@@ -16,5 +16,6 @@ GRAPH = ComputationGraph(
     batch_size=2,
     parameter_count=108,
     parameter_bytes=432,
+    allocations=(Allocation(0, 1, 1152, 576.0), Allocation(1, 1, 1152, 576.0)),
     warnings=("assumed something",),
 )

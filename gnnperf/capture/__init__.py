@@ -113,22 +113,27 @@ def _captured(
     step = Step(module, example_inputs, _batch_size(example_inputs), precision, name, training)
     answer_on_meta()
     with _random_state_kept():
-        return learn_batch_scaling(_at(step, step.batch_size if batch_size is None else batch_size), partial(_at, step))
+        graph = _at(step, step.batch_size) if batch_size is None else _at_other(step, batch_size)
+        return learn_batch_scaling(graph, partial(_at, step))
+
+
+def _at_other(step: Step, batch_size: int) -> ComputationGraph:
+    """The graph at a batch that is perhaps not that of the example inputs."""
+    if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
+        raise ValueError(f"batch size must be a positive integer, not {batch_size!r}")
+    try:
+        if not any(tensor.shape[:1] == (step.batch_size,) for tensor in tensor_leaves(step.example_inputs)):
+            raise ValueError("no input has the batch as its first dimension")
+        return _at(step, batch_size)
+    except ValueError as error:
+        raise ValueError(f"{step.name} cannot be captured at batch {batch_size}: {error}") from error
 
 
 def _at(step: Step, batch_size: int) -> ComputationGraph:
-    """``step.at``, whose errors say so where the batch is not that of the example inputs."""
-    if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
-        raise ValueError(f"batch size must be a positive integer, not {batch_size!r}")
-    scaled = "" if batch_size == step.batch_size else f" at batch {batch_size}"
-    if scaled and not any(t.shape[:1] == (step.batch_size,) for t in tensor_leaves(step.example_inputs)):
-        raise ValueError(f"{step.name} cannot be captured{scaled}: no input has the batch as its first dimension")
     try:
         return step.at(batch_size)
-    except (RuntimeError, ValueError) as error:  # torch's own where a size is beyond what it counts
-        if not scaled and isinstance(error, ValueError):
-            raise
-        raise ValueError(f"{step.name} cannot be captured{scaled}: {str(error).splitlines()[0]}") from error
+    except RuntimeError as error:  # a size beyond what torch counts
+        raise ValueError(" ".join(str(error).split())) from error
 
 
 def _check(module: Any, mode: str, precision: str) -> None:

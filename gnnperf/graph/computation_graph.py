@@ -160,6 +160,10 @@ class ComputationGraph:
     def rescale(self, batch_size: int) -> ComputationGraph:
         """The graph that a trace at another batch size would give.
 
+        A captured graph was checked against traces at a few batches, one of at least 64. What code does only beyond
+        them or between them, such as another algorithm above a thousand rows, is not known: where that matters, capture
+        at the batch itself.
+
         Raises:
             ValueError: If ``batch_size`` is not a positive integer of 64 bits, the graph does not scale with its batch,
                 or a tensor would be larger than 64 bits count.

@@ -45,7 +45,7 @@ def learn_batch_scaling(graph: ComputationGraph, trace: Tracer) -> ComputationGr
             if size < large:
                 _check_against(learned, at(large))
             elif learned.warnings or not all(_proportional(t, learned.batch_size) for t in _tensors_of(learned)):
-                _check_against(learned, at(3 * learned.batch_size))
+                _check_against(learned, at(3 * large))  # beyond both: between them, rounding hides a wrong slope
             return replace(learned, smallest_batch_size=min(size, graph.batch_size))
         except _MismatchError as mismatch:
             problem = str(mismatch)

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import NoReturn
 
 from gnnperf import __version__, commands
-from gnnperf.graph import MODES, OPTIMIZERS, PRECISIONS
+from gnnperf.graph import MAX_INTEGER, MODES, OPTIMIZERS, PRECISIONS
 from gnnperf.hardware import MEMORY_FORMATS
 
 USER_ERROR = 2
@@ -32,12 +32,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         The exit code: 0; 2 after an error that the user can mend, which is one line on stderr; 130 if interrupted.
     """
     try:
-        arguments = _parser().parse_args(argv)
+        try:
+            arguments = _parser().parse_args(argv)
+        except SystemExit:  # --help and --version; what is wrong raises ValueError
+            return 0
         with _quiet_libraries():
             arguments.run(arguments)
             sys.stdout.flush()
-    except SystemExit as stop:  # --help and --version
-        return int(stop.code or 0)
     except BrokenPipeError:
         _forget_stdout()
         return PIPE_CLOSED
@@ -142,6 +143,8 @@ def _positive(text: str) -> int:
         value = 0
     if value < 1:
         raise argparse.ArgumentTypeError(f"must be a whole number of at least 1, not {text!r}")
+    if value > MAX_INTEGER:
+        raise argparse.ArgumentTypeError(f"must be a whole number of 64 bits, not {text!r}")
     return value
 
 
@@ -181,4 +184,8 @@ def _forget_stdout() -> None:
 def _one_line(error: BaseException) -> str:
     if isinstance(error, MemoryError):
         return "out of memory"
-    return " ".join(str(error).split()) or type(error).__name__
+    return commands.one_line(str(error)) or type(error).__name__
+
+
+if __name__ == "__main__":
+    sys.exit(main())

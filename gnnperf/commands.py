@@ -168,7 +168,13 @@ def _print(arguments: argparse.Namespace, predictions: Sequence[Prediction], max
 
 
 def _warn(message: str) -> None:
-    print(f"gnnperf: warning: {' '.join(message.split())}", file=sys.stderr)
+    print(f"gnnperf: warning: {one_line(message)}", file=sys.stderr)
+
+
+def one_line(message: str) -> str:
+    """A message in one line that no terminal takes for orders: what does not print is escaped."""
+    line = " ".join(message.split())
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
 
 
 @contextmanager

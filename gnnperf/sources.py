@@ -90,7 +90,7 @@ def from_factory(
     Args:
         reference: ``package.module:callable``, looked up in the working directory first, as ``python -m`` does. The
             callable takes nothing and returns ``(module, example_inputs)``, see ``gnnperf.capture``.
-        batch_size: Rescale the graph to it; by default the batch of the example inputs.
+        batch_size: Scale the example inputs to it before they are run; by default their own batch.
         mode: ``inference`` or ``training``.
         precision: As in ``gnnperf.capture``, like the next.
         optimizer: For training.
@@ -104,8 +104,12 @@ def from_factory(
         raise ValueError(f"{reference!r} is no package.module:factory")
     with _working_directory_first():
         module, example_inputs = _call(reference, _find(reference, match["module"], match["name"]))
-        graph = capture(module, example_inputs, mode, precision, optimizer=optimizer, name=reference)
-    return graph if batch_size is None else graph.rescale(batch_size)
+        try:
+            return capture(
+                module, example_inputs, mode, precision, optimizer=optimizer, name=reference, batch_size=batch_size
+            )
+        except SystemExit as error:
+            raise ValueError(f"{reference}: the module raised {_line(error)}") from error
 
 
 def graph_of(

@@ -11,6 +11,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -33,6 +34,7 @@ def capture(
     optimizer: OptimizerLike | None = None,
     name: str | None = None,
     accumulation_steps: int = 1,
+    batch_size: int | None = None,
 ) -> ComputationGraph:
     """Capture what ``module`` runs on inputs like ``example_inputs``.
 
@@ -41,7 +43,9 @@ def capture(
     Args:
         module: Any module that runs eagerly.
         example_inputs: A tensor, a tuple of positional arguments, or a dict of keyword arguments; only shapes and
-            dtypes matter. The leading dimension of the first tensor is the batch size.
+            dtypes matter. The leading dimension of the first tensor is the batch size. Every other tensor whose
+            leading dimension is of the same size is taken to grow with the batch as well: where one does not, give
+            inputs of a batch that differs from its size.
         mode: ``inference``: forward in eval mode without gradients. ``training``: forward in train mode, loss,
             backward to every parameter that requires a gradient, and the optimizer's update. Gradients are None
             before the step, as ``zero_grad`` leaves them.
@@ -55,6 +59,7 @@ def capture(
             is only read.
         name: What to call the network; by default the name of its class.
         accumulation_steps: Forward and backward passes, each over the example inputs, before the update.
+        batch_size: Capture at this batch, to which the example inputs are scaled, instead of theirs.
 
     Returns:
         The graph; it can be rescaled to other batch sizes unless its ``rescale_error`` says why not.
@@ -72,7 +77,7 @@ def capture(
     elif loss is not None or optimizer is not None or accumulation_steps != 1:
         raise ValueError("loss, optimizer and accumulation_steps belong to mode='training'")
     copied = meta_copy(module)
-    return _captured(copied, example_inputs, training, precision, name or type(module).__name__)
+    return _captured(copied, example_inputs, training, precision, name or type(module).__name__, batch_size)
 
 
 def capture_owned(
@@ -94,7 +99,12 @@ def capture_owned(
 
 
 def _captured(
-    module: torch.nn.Module, example_inputs: Any, training: Training | None, precision: str, name: str
+    module: torch.nn.Module,
+    example_inputs: Any,
+    training: Training | None,
+    precision: str,
+    name: str,
+    batch_size: int | None = None,
 ) -> ComputationGraph:
     if isinstance(example_inputs, Mapping):
         example_inputs = dict(example_inputs)
@@ -104,12 +114,38 @@ def _captured(
     step = Step(module, example_inputs, _batch_size(example_inputs), precision, name, training)
     answer_on_meta()
     with _random_state_kept():
-        return learn_batch_scaling(step.at(step.batch_size), step.at)
+        graph = _at(step, step.batch_size) if batch_size is None else _at_other(step, batch_size)
+        return learn_batch_scaling(graph, partial(_at, step))
+
+
+def _at_other(step: Step, batch_size: int) -> ComputationGraph:
+    """The graph at a batch that is perhaps not that of the example inputs."""
+    if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
+        raise ValueError(f"batch size must be a positive integer, not {batch_size!r}")
+    try:
+        if not any(tensor.shape[:1] == (step.batch_size,) for tensor in tensor_leaves(step.example_inputs)):
+            raise ValueError("no input has the batch as its first dimension")
+        return _at(step, batch_size)
+    except ValueError as error:
+        raise ValueError(f"{step.name} cannot be captured at batch {batch_size}: {error}") from error
+
+
+def _at(step: Step, batch_size: int) -> ComputationGraph:
+    try:
+        return step.at(batch_size)
+    except RuntimeError as error:  # a size beyond what torch counts
+        raise ValueError(" ".join(str(error).split())) from error
 
 
 def _check(module: Any, mode: str, precision: str) -> None:
     if isinstance(module, torch.jit.ScriptModule) or not isinstance(module, torch.nn.Module):
         raise ValueError(f"capture takes a torch.nn.Module that runs eagerly, not {type(module).__name__}")
+    for path, part in module.named_modules():
+        if isinstance(part, torch.jit.ScriptModule):
+            raise ValueError(
+                f"{path!r} of {type(module).__name__} is scripted ({part.original_name}): capture sees only what runs "
+                "eagerly; leave out torch.jit.script or torch.jit.trace for that submodule"
+            )
     if mode not in MODES:
         raise ValueError(f"mode must be one of {', '.join(MODES)}, not {mode!r}")
     if precision not in PRECISIONS:

@@ -1,25 +1,29 @@
-"""Learn from two traces how a graph grows with its batch."""
+"""Learn from a few traces how a graph grows with its batch."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import cache, partial
 
 from gnnperf.graph import Allocation, Attribute, ComputationGraph, Edge, Node, TensorSpec
 
 Tracer = Callable[[int], ComputationGraph]
+# A batch above those at which code often changes its way: a slice of ten, ``cdist`` above 25 rows.
+_LARGE_BATCH = 64
 
 
 class _MismatchError(Exception):
-    """The two traces are not the same network at two batch sizes."""
+    """The traces are not the same network at several batch sizes."""
 
 
 def learn_batch_scaling(graph: ComputationGraph, trace: Tracer) -> ComputationGraph:
     """Learn how every dimension of ``graph`` grows with the batch, from traces at other batch sizes.
 
     Batch 1 is tried first, because views there become copies elsewhere; the graph says from which size on it holds,
-    or why it cannot be rescaled. A network that fills a cache when it first runs is traced again: what counts is how
-    it runs from then on.
+    or why it cannot be rescaled. A larger batch is tried always, because code may take another way there; what changes
+    only beyond ``max(64, 2 * batch)``, or between the batches that were tried, goes unseen. A network that fills a
+    cache when it first runs is traced again: what counts is how it runs from then on.
 
     Args:
         graph: The trace at the batch size that was asked for.
@@ -27,29 +31,43 @@ def learn_batch_scaling(graph: ComputationGraph, trace: Tracer) -> ComputationGr
     """
     if not any(tensor.shape[:1] == (graph.batch_size,) for tensor in graph.inputs):
         return replace(graph, rescale_error="no input has the batch as its first dimension")
-    sizes = [size for size in (1, 2, 2 * graph.batch_size) if size != graph.batch_size]
+    large = max(_LARGE_BATCH, 2 * graph.batch_size)
+    at = cache(partial(_traced, trace))
     problem, settled = "", False
-    for size in sizes[1:] if graph.batch_size == 1 else sizes:
+    for size in [size for size in (1, 2) if size < graph.batch_size] + [large]:
         try:
-            other = trace(size)
-            learned = _fitted(graph, other)
+            learned = _fitted(graph, at(size))
             if learned is None and not settled:
-                graph, settled = trace(graph.batch_size), True
-                learned = _fitted(graph, other)
-            if learned is not None and _holds(learned, trace):
-                return replace(learned, smallest_batch_size=min(size, graph.batch_size))
-            problem = f"it runs other ops at batch {size}" if learned is None else "its sizes grow unevenly"
-        except ValueError as error:
-            problem = f"it does not run at batch {size} ({error})"
+                graph, settled = at(graph.batch_size), True
+                learned = _fitted(graph, at(size))
+            if learned is None:
+                raise _MismatchError(f"it runs other ops at batch {size}")
+            if size < large:
+                _check_against(learned, at(large))
+            elif learned.warnings or not all(_proportional(t, learned.batch_size) for t in _tensors_of(learned)):
+                _check_against(learned, at(3 * large))  # beyond both: between them, rounding hides a wrong slope
+            return replace(learned, smallest_batch_size=min(size, graph.batch_size))
+        except _MismatchError as mismatch:
+            problem = str(mismatch)
     return replace(graph, rescale_error=problem)
 
 
-def _holds(learned: ComputationGraph, trace: Tracer) -> bool:
-    """Whether other batches follow: certain where sizes are multiples of the batch, else a third trace tells."""
-    if not learned.warnings and all(_proportional(t, learned.batch_size) for t in _tensors_of(learned)):
-        return True
-    third = trace(3 * learned.batch_size)
-    return learned.rescale(third.batch_size).content_hash == third.content_hash
+def _traced(trace: Tracer, batch_size: int) -> ComputationGraph:
+    try:
+        return trace(batch_size)
+    except ValueError as error:
+        raise _MismatchError(f"it does not run at batch {batch_size} ({error})") from error
+
+
+def _check_against(learned: ComputationGraph, third: ComputationGraph) -> None:
+    """See whether what was learned from two traces gives a third."""
+    try:
+        same = learned.rescale(third.batch_size).content_hash == third.content_hash
+    except ValueError:  # a size that 64 bits do not count
+        same = False
+    if not same:
+        other = [node.op for node in learned.nodes] != [node.op for node in third.nodes]
+        raise _MismatchError(f"it runs other ops at batch {third.batch_size}" if other else "its sizes grow unevenly")
 
 
 def _tensors_of(graph: ComputationGraph) -> Iterator[TensorSpec]:

@@ -38,7 +38,9 @@ class ModulePath:
                 self._error, self._error_path = error, path
 
         handles = []
-        for path, part in module.named_modules():
+        for name, part in module.named_modules():
+            # names may hold anything, and a terminal obeys what a line break or an escape says
+            path = name if name.isprintable() else name.encode("unicode_escape").decode()
             handles.append(
                 part.register_forward_pre_hook(lambda *_, path=path: self._running.append(path), prepend=True)
             )

@@ -5,6 +5,7 @@ One multiply-add is 2 FLOPs, everywhere.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -114,7 +115,7 @@ def node_cost(node: Node, attention_implementation: str | None = None) -> Cost:
             what the node says is decomposed.
 
     Raises:
-        ValueError: If the operands do not fit the op, naming the node.
+        ValueError: If the operands or attributes do not fit the op, naming the node.
     """
     rule = _RULES.get(node.op)
     if rule is None:
@@ -124,9 +125,13 @@ def node_cost(node: Node, attention_implementation: str | None = None) -> Cost:
         attributes = {**node.attributes, "attention_implementation": attention_implementation}
         node = Node(node.name, node.op, node.inputs, node.outputs, attributes, {}, node.phase, node.module)
     try:
-        return rule(node)
-    except (IndexError, KeyError, TypeError, ZeroDivisionError) as error:
+        cost = rule(node)
+        sizes = (cost.flops, cost.bytes_read, cost.bytes_written, cost.parameter_bytes, float(cost.kernels))
+    except Exception as error:  # whatever a rule trips over, it is the operands and attributes that do not fit
         raise ValueError(f"node {node.name!r} ({node.op}) lacks what its cost depends on: {error!r}") from error
+    if not all(0 <= size < math.inf for size in sizes):
+        raise ValueError(f"node {node.name!r} ({node.op}) would cost less than nothing or without bounds: {cost}")
+    return cost
 
 
 def unknown_ops(graph: ComputationGraph) -> dict[str, int]:

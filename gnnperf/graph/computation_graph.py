@@ -5,12 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import reprlib
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gnnperf.graph.validation import problems
+from gnnperf.graph.validation import MAX_INTEGER, problems
 from gnnperf.graph.vocabulary import ITEM_BYTES
 
 if TYPE_CHECKING:
@@ -185,11 +186,18 @@ class ComputationGraph:
     def rescale(self, batch_size: int) -> ComputationGraph:
         """The graph that a trace at another batch size would give.
 
+        A captured graph was checked against traces at a few batches, one of at least 64. What code does only beyond
+        them or between them, such as another algorithm above a thousand rows, is not known: where that matters, capture
+        at the batch itself.
+
         Raises:
-            ValueError: If ``batch_size`` is not a positive integer or the graph does not scale with its batch.
+            ValueError: If ``batch_size`` is not a positive integer of 64 bits, the graph does not scale with its batch,
+                or a tensor would be larger than 64 bits count.
         """
         if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
             raise ValueError(f"batch size must be a positive integer, not {batch_size!r}")
+        if batch_size > MAX_INTEGER:
+            raise ValueError(f"batch size {reprlib.repr(batch_size)} is larger than 64 bits")
         if batch_size == self.batch_size:
             return self
         if problem := self.rescale_problem(batch_size):
@@ -198,7 +206,7 @@ class ComputationGraph:
                 f"{problem}; capture it again at that batch size"
             )
         extra = batch_size - self.batch_size
-        return replace(
+        rescaled = replace(
             self,
             nodes=tuple(node.rescale(extra) for node in self.nodes),
             edges=tuple(replace(edge, tensor=edge.tensor.rescale(extra)) for edge in self.edges),
@@ -207,6 +215,9 @@ class ComputationGraph:
             allocations=tuple(a.rescale(extra) for a in self.allocations),
             batch_size=batch_size,
         )
+        for problem in problems(rescaled):
+            raise ValueError(f"graph {self.name!r} cannot be rescaled to batch {batch_size}: {problem}")
+        return rescaled
 
     def rescale_problem(self, batch_size: int) -> str:
         """Why the graph cannot be rescaled to ``batch_size``; empty when it can."""
@@ -288,7 +299,8 @@ class ComputationGraph:
 
 
 def _grow(value: int, slope: float, extra_samples: int) -> int:
-    return max(0, round(value + slope * extra_samples))
+    grown = value + slope * extra_samples
+    return max(0, round(grown)) if abs(grown) < math.inf else MAX_INTEGER + 1  # what validation refuses
 
 
 def _tensors(tensors: tuple[TensorSpec, ...]) -> list[tuple[object, ...]]:

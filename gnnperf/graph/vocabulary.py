@@ -8,6 +8,8 @@ OPTIMIZERS = ("sgd", "momentum", "adam", "adamw", "adagrad", "adadelta", "rmspro
 PRECISIONS = ("fp64", "fp32", "tf32", "fp16", "bf16", "amp", "amp_bf16")
 LAYOUTS = ("row_major", "channels_last", "permuted", "transposed")
 TENSOR_KINDS = ("activation", "parameter", "constant", "input", "gradient", "state")
+# Attributes that count something, so that they cannot be negative.
+COUNTS = ("flops", "elements", "groups", "num_layers", "loop_scratch_bytes", "multi_tensor_scratch_bytes")
 
 ITEM_BYTES: dict[str, float] = {
     "complex128": 16,

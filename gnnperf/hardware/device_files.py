@@ -9,6 +9,7 @@ from typing import Any
 
 import yaml
 
+from gnnperf.files import read_text, unique_keys
 from gnnperf.hardware.checks import line_of_text, mapping, number, one_of, short
 from gnnperf.hardware.device import KINDS, MATRIX_PRECISIONS, VECTOR_PRECISIONS, Device, Link
 
@@ -57,18 +58,9 @@ def read_device(path: Path) -> Device:
     Raises:
         ValueError: If the file cannot be read or is wrong, with the field at fault.
     """
+    text = read_text(path, "device file", MAX_FILE_BYTES)
     try:
-        with path.open("rb") as file:
-            content = file.read(MAX_FILE_BYTES + 1)
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else error
-        raise ValueError(f"cannot read device file {str(path)!r}: {reason}") from error
-    try:
-        if len(content) > MAX_FILE_BYTES:
-            raise ValueError(f"larger than {MAX_FILE_BYTES} bytes, which no device file is")
-        return _parse_device(_parse_text(content.decode("utf-8"), path), path.stem)
-    except UnicodeDecodeError as error:
-        raise ValueError(f"device file {str(path)!r}: not UTF-8 text") from error
+        return _parse_device(_parse_text(text, path), path.stem)
     except ValueError as error:
         raise ValueError(f"device file {str(path)!r}: {error}") from error
 
@@ -78,25 +70,17 @@ class _Loader(yaml.SafeLoader):
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         """The mapping; raises a ``ValueError`` if a key repeats or merges another mapping."""
-        _check_keys([(key.value, None) for key, _ in node.value if isinstance(key, yaml.ScalarNode)])
-        return super().construct_mapping(node, deep)
-
-
-def _check_keys(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
-    seen: set[Any] = set()
-    for key, _ in pairs:
-        if key == "<<":
+        keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
+        if "<<" in keys:
             raise ValueError("merge keys (<<) are not supported: write the fields out")
-        if key in seen:
-            raise ValueError(f"{short(key)} is given twice")
-        seen.add(key)
-    return dict(pairs)
+        unique_keys([(key, None) for key in keys])
+        return super().construct_mapping(node, deep)
 
 
 def _parse_text(text: str, path: Path) -> Any:
     try:
         if path.suffix.lower() == ".json":
-            return json.loads(text, object_pairs_hook=_check_keys)
+            return json.loads(text, object_pairs_hook=unique_keys)
         return yaml.load(text, _Loader)
     except RecursionError as error:
         raise ValueError("nested too deeply") from error

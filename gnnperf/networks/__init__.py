@@ -59,6 +59,10 @@ def build(
         raise ValueError(f"{name} is no zoo name: write one of {', '.join(f'{p}:NAME' for p in PREFIXES)}")
     prefix, _, rest = name.partition(":")
     request = Request(prefix, rest, batch_size, image_size, dict(dims or {}), mode, reparameterize, fast_norm)
-    model: ZooModel = importlib.import_module(PREFIXES[prefix]).build(request)
+    builder = importlib.import_module(PREFIXES[prefix])
+    try:
+        model: ZooModel = builder.build(request)
+    except RuntimeError as error:  # sizes beyond what torch counts
+        raise ValueError(f"{name} cannot be built at this size: {' '.join(str(error).split())}") from error
     model.module.train(mode == "training")
     return model

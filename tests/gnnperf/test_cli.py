@@ -24,6 +24,13 @@ def make():
 def boom():
     raise RuntimeError("no such layer")
 
+class Leaving(torch.nn.Module):
+    def forward(self, x):
+        raise SystemExit(3)
+
+def leave():
+    return Leaving(), torch.zeros(2, 4)
+
 def misfit():
     return torch.nn.Linear(4, 8), torch.zeros(2, 5)
 
@@ -42,6 +49,7 @@ def folder(tmp_path, monkeypatch, small_graph):
         "kind: gpu\nunits: 4\nclock_hz: 1.0e+9\nvector_flops_per_s: {fp32: 1e12}\n"
     )
     small_graph.save("net.json")
+    (tmp_path / "escaped.json").write_text(small_graph.to_json().replace('"module":"stem"', r'"module":"\u001b[31m"'))
     yield tmp_path
     sys.modules.pop("cli_nets", None)
 
@@ -170,6 +178,21 @@ T4 = ["--device", "t4"]
         (["net.json", "--device", "absent.yaml"], "cannot read device file 'absent.yaml': No such file"),
         (["cli_nets:boom", *T4], "cli_nets:boom raised RuntimeError: no such layer (line 12 of cli_nets.py)"),
         (["cli_nets:misfit", *T4], "cli_nets:misfit does not run on the given input: "),
+        (["cli_nets:leave", *T4], "cli_nets:leave: the module raised SystemExit: 3"),
+        (["timm:resnet18", *T4, "--batch-size", str(2**62)], "timm:resnet18 cannot be built at this size: Storage"),
+        (
+            ["timm:resnet18", *T4, "--batch-size", str(2**64)],
+            "--batch-size: must be a whole number of 64 bits, not '18",
+        ),
+        (
+            ["net.json", *T4, "--batch-size", str(2**62)],
+            "graph 'small' cannot be rescaled to batch 4611686018427387904:",
+        ),
+        (["/dev/zero", *T4], "cannot read graph file '/dev/zero': not a regular file"),
+        (
+            ["escaped.json", *T4],
+            "escaped.json' is damaged: graph 'small': the module of node 'conv_0' has a line break or another",
+        ),
         (["cli_nets:make", *T4, "--image-size", "32"], "image size is an option of zoo networks"),
         (["net.json", *T4, "--precision", "fp16"], "was captured with precision fp32, not fp16"),
         (["net.json", *T4, "--precision", "fp12"], "--precision: invalid choice: 'fp12'"),
@@ -234,6 +257,13 @@ def test_the_process_is_left_as_it_was(predict):
     assert logging.root.manager.disable == 0
 
 
+def test_warnings_cannot_order_a_terminal_about(predict, folder):
+    content = json.loads((folder / "net.json").read_text())
+    (folder / "odd.json").write_text(json.dumps({**content, "warnings": ["a\n\x1b[31mb"]}))
+    code, _, err = predict("odd.json", "--device", "t4")
+    assert (code, err) == (0, "gnnperf: warning: a \\x1b[31mb\n")
+
+
 def test_a_closed_pipe_is_quiet(folder, weights_folder):
     read, write = os.pipe()
     os.close(read)
@@ -243,8 +273,9 @@ def test_a_closed_pipe_is_quiet(folder, weights_folder):
     assert (done.returncode, done.stderr) == (141, "")
 
 
-def test_the_program_as_users_run_it(folder, weights_folder):
-    command = [sys.executable, "-m", "gnnperf", "predict", "net.json", "--device", "t4", "--weights", weights_folder]
+@pytest.mark.parametrize("module", ["gnnperf", "gnnperf.cli"])
+def test_the_program_as_users_run_it(folder, weights_folder, module):
+    command = [sys.executable, "-m", module, "predict", "net.json", "--device", "t4", "--weights", weights_folder]
     done = subprocess.run(command, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
     assert "\x1b" not in done.stdout and "t4" in done.stdout

@@ -20,6 +20,20 @@ def boom():
 def leave():
     raise SystemExit(3)
 
+class Leaving(torch.nn.Module):
+    def forward(self, x):
+        raise SystemExit("stop")
+
+def leaving():
+    return Leaving(), torch.zeros(2, 4)
+
+class Halves(torch.nn.Module):
+    def forward(self, x):
+        return torch.cat([part.relu() for part in x.split(4)])
+
+def halves():
+    return Halves(), torch.zeros(4, 4)
+
 def alone():
     return torch.nn.Linear(4, 8)
 
@@ -83,6 +97,11 @@ def test_from_factory_captures_what_it_returns(code):
     assert sources.from_factory("user_nets:make", precision="fp16").inputs[0].dtype == "float16"
 
 
+def test_a_factory_is_captured_at_the_batch_that_is_asked_for(code):
+    graph = sources.from_factory("user_nets:halves", batch_size=8)
+    assert [node.op for node in graph.nodes] == ["relu", "relu", "concat"]
+
+
 def test_the_working_directory_is_searched_for_the_factory_only(code):
     before = list(sys.path)
     sources.from_factory("user_nets:make")
@@ -94,6 +113,7 @@ def test_the_working_directory_is_searched_for_the_factory_only(code):
     [
         ("user_nets:boom", r"user_nets:boom raised KeyError: 'no such.*layer' \(line 11 of user_nets.py\)"),
         ("user_nets:leave", "user_nets:leave raised SystemExit: 3"),
+        ("user_nets:leaving", "user_nets:leaving: the module raised SystemExit: stop"),
         ("user_nets:alone", r"must return \(module, example_inputs\), and returned a module alone"),
         ("user_nets:number", "user_nets:number is not callable"),
         ("user_nets:absent", "user_nets has no 'absent'"),

@@ -55,7 +55,7 @@ def test_a_window_transformer_copies_from_batch_2_on() -> None:
     assert graph.rescale_problem(2) == "" and graph.rescale_problem(1) == "below batch 2 it runs other ops"
     with pytest.raises(ValueError, match=r"from batch 4 to 1: below batch 2 it runs other ops; capture it again"):
         graph.rescale(1)
-    with pytest.raises(ValueError, match=r"from batch 1 to 4: it runs other ops at batch 2; capture it again"):
+    with pytest.raises(ValueError, match=r"from batch 1 to 4: it runs other ops at batch 64; capture it again"):
         at(module, 1, (3, 56, 56)).rescale(4)
 
 
@@ -78,9 +78,9 @@ def test_a_network_that_fills_a_cache_is_captured_as_it_runs_afterwards() -> Non
 @pytest.mark.parametrize(
     ("function", "reason"),
     [
-        (lambda x: x.relu() if x.shape[0] == 4 else x, "it runs other ops at batch 8"),
+        (lambda x: x.relu() if x.shape[0] == 4 else x, "it runs other ops at batch 64"),
         (lambda x: x.flatten().outer(x.flatten()).flatten().relu(), "its sizes grow unevenly"),
-        (lambda x: x.view(4, 6), "it does not run at batch 8"),
+        (lambda x: x.view(4, 6), "it does not run at batch 64"),
     ],
 )
 def test_networks_that_do_not_scale_say_so(function, reason: str) -> None:
@@ -92,6 +92,27 @@ def test_networks_that_do_not_scale_say_so(function, reason: str) -> None:
     ) as raised:
         graph.rescale(5)
     assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("batch_size", [1, 4])
+@pytest.mark.parametrize(
+    ("function", "reason"),
+    [
+        (lambda x: torch.cat([part.relu() for part in x.split(4)]), "it runs other ops at batch 64"),
+        (lambda x: torch.cdist(x, x), "it runs other ops at batch 64"),  # another way above 25 rows
+        (lambda x: x[: min(len(x), 10)].relu(), "its sizes grow unevenly"),
+    ],
+)
+def test_what_changes_at_larger_batches_is_seen(function, reason: str, batch_size: int) -> None:
+    graph = at(Wrapped(lambda self, x: function(x)), batch_size, (6,))
+    assert graph.rescale_error == reason
+
+
+def test_a_network_whose_sizes_are_multiples_of_the_batch_is_traced_no_more_than_needed() -> None:
+    for batch_size, sizes in ((1, [1, 64]), (2, [2, 1, 64]), (40, [40, 1, 80])):
+        seen: list[int] = []
+        at(Wrapped(lambda self, x, seen=seen: seen.append(x.shape[0]) or x.relu()), batch_size, (6,))
+        assert seen == sizes
 
 
 def test_a_graph_holds_from_the_smallest_batch_that_was_tried_on() -> None:

@@ -221,6 +221,39 @@ def test_wrong_arguments(changes: dict[str, object], message: str) -> None:
         capture(**{"module": nn.ReLU(), "example_inputs": torch.randn(2), **changes})
 
 
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")
+def test_a_scripted_part_is_named_with_the_remedy() -> None:
+    part = torch.jit.script(nn.Linear(4, 4))
+    message = r"^'1' of Sequential is scripted \(Linear\): .*leave out torch.jit.script or torch.jit.trace for that sub"
+    with pytest.raises(ValueError, match=message):
+        capture(nn.Sequential(nn.ReLU(), part), torch.zeros(2, 4))
+
+
+def test_a_capture_at_another_batch_scales_the_inputs() -> None:
+    module = Wrapped(lambda self, x, y: torch.cat([part + y for part in x.split(4)]))
+    inputs = torch.zeros(4, 6), torch.zeros(6)
+    assert ops(capture(module, inputs)) == ["add", "concat"]
+    graph = capture(module, inputs, batch_size=8)
+    assert ops(graph) == ["add", "add", "concat"]
+    assert (graph.batch_size, graph.inputs[0].shape, graph.inputs[1].shape) == (8, (8, 6), (6,))
+    assert capture(module, inputs, batch_size=4).content_hash == capture(module, inputs).content_hash
+
+
+@pytest.mark.parametrize(
+    ("shape", "batch_size", "message"),
+    [
+        ((4, 6), 0, "batch size must be a positive integer, not 0"),
+        ((4, 6), 5, r"cannot be captured at batch 5: Wrapped does not run on the given input: shape '\[4, 6\]' is inv"),
+        ((4, 6), 2**62, "cannot be captured at batch 4611686018427387904: Storage size calculation overflowed"),
+        ((), 5, "cannot be captured at batch 5: no input has the batch as its first dimension"),
+    ],
+)
+def test_batches_that_cannot_be_captured(shape: tuple[int, ...], batch_size: int, message: str) -> None:
+    with pytest.raises(ValueError, match=message) as raised:
+        capture(Wrapped(lambda self, x: x.view(shape).relu()), torch.zeros(shape), batch_size=batch_size)
+    assert "\n" not in str(raised.value)
+
+
 def test_a_thread_that_does_not_trace_is_not_recorded() -> None:
     started, finished = threading.Event(), threading.Event()
     results = []

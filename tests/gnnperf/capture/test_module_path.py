@@ -34,6 +34,16 @@ def test_paths_follow_the_calls() -> None:
     assert path.current == ""
 
 
+def test_names_that_a_terminal_would_obey_are_escaped() -> None:
+    module = nn.Module()
+    module.add_module("a\n\x1b[31m", part := nn.ReLU())
+    path, seen = ModulePath(), []
+    part.register_forward_pre_hook(lambda *_: seen.append(path.current))
+    with path.follow(module):
+        part(torch.ones(2))
+    assert seen == [r"a\n\x1b[31m"]
+
+
 def test_hooks_are_removed() -> None:
     module = nn.Sequential(nn.ReLU())
     with ModulePath().follow(module):

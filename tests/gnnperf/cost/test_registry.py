@@ -38,6 +38,25 @@ def test_operands_that_do_not_fit_name_the_node() -> None:
         node_cost(Node("a", "max_pool", (X,), (X,)))
 
 
+@pytest.mark.parametrize(
+    ("op", "attributes", "reason"),
+    [
+        ("linear_backward", {"gradients": "01"}, "AssertionError"),
+        ("lstm_backward", {}, "StopIteration"),
+        ("max_pool", {"kernel_size": 10**400}, "OverflowError"),
+        ("max_pool", {"kernel_size": "wide"}, "ValueError"),
+        ("optimizer_step", {"flops": -1e15}, "would cost less than nothing"),
+        ("max_pool", {"kernel_size": -1}, "would cost less than nothing"),
+        ("optimizer_step", {"flops": float("inf")}, "without bounds"),
+    ],
+)
+def test_whatever_a_rule_trips_over_is_one_error_that_names_the_node(op: str, attributes: dict, reason: str) -> None:
+    cube = TensorSpec((4, 6, 6), "float32", "input")
+    with pytest.raises(ValueError, match=rf"^node 'layer_3' \({op}\) .*{reason}") as raised:
+        node_cost(Node("layer_3", op, (cube, cube, cube), (cube,), attributes))
+    assert "\n" not in str(raised.value)
+
+
 def test_what_memory_repeats_is_read_once() -> None:
     repeated = TensorSpec((4, 6), "float32", broadcast=(0,))
     cost = node_cost(Node("a", "add", (X, repeated), (X,)))

@@ -29,9 +29,30 @@ def test_rescaling_grows_every_dimension_by_its_slope() -> None:
 
 def test_rescaling_grows_attributes_too() -> None:
     node = Node("a", "conv", (IMAGE, WEIGHT), (HIDDEN,), {"groups": 8, "stride": [1]}, {"groups": 4.0})
-    graph = dataclasses.replace(GRAPH, nodes=(node,), edges=())
+    graph = dataclasses.replace(GRAPH, nodes=(node,), edges=(), allocations=())
     assert graph.rescale(3).nodes[0].attributes == {"groups": 12, "stride": [1]}
     assert node.attributes["groups"] == 8
+
+
+@pytest.mark.parametrize("batch_size", [10**20, 10**400])
+def test_a_batch_has_64_bits(batch_size: int) -> None:
+    with pytest.raises(ValueError, match=r"^batch size 10*[.0]* is larger than 64 bits$"):
+        GRAPH.rescale(batch_size)
+
+
+def test_rescaling_refuses_what_64_bits_do_not_count() -> None:
+    with pytest.raises(
+        ValueError, match=r"^graph 'small' cannot be rescaled to batch .*: node 'conv_0': shape .* has mo"
+    ):
+        GRAPH.rescale(2**62)
+    steep = dataclasses.replace(HIDDEN, batch_slope=(1e308, 0.0, 0.0, 0.0))
+    with pytest.raises(
+        ValueError, match=r"^graph 'small' cannot be rescaled to batch 7: .* is not a non-negative 64-bit"
+    ):
+        dataclasses.replace(GRAPH, outputs=(steep,)).rescale(7)
+    node = dataclasses.replace(CONV, attribute_slopes={"groups": 1e308})
+    with pytest.raises(ValueError, match=r"^graph 'small' cannot be rescaled to batch 7: .*'groups' is .* 64 bits"):
+        dataclasses.replace(GRAPH, nodes=(node, RELU)).rescale(7)
 
 
 def test_a_graph_that_cannot_be_rescaled_says_why_and_what_to_do() -> None:

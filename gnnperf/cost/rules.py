@@ -130,25 +130,6 @@ def attention(node: Node) -> Cost:
     )
 
 
-@register("lstm", "gru", "rnn")
-def recurrent(node: Node) -> Cost:
-    """Every weight matrix meets every time step of every sample; the gates add some FLOPs for each element."""
-    steps = math.prod(node.inputs[0].shape[:-1])
-    matrices = [t for t in node.inputs if t.kind == "parameter" and len(t.shape) == 2]
-    if not matrices:  # computed weights follow the initial states
-        matrices = [t for t in node.inputs[3 if node.op == "lstm" else 2 :] if len(t.shape) == 2]
-    gates = sum(t.shape[0] for t in matrices) // 2
-    layers = int(node.attributes["num_layers"]) * (2 if node.attributes["bidirectional"] else 1)  # type: ignore[arg-type]
-    flops = steps * (2 * sum(t.elements for t in matrices) + 10 * gates)
-    return moved(node, "recurrent", flops, matrix=True, kernels=2 * layers)
-
-
-@register("lstm_cell", "gru_cell")
-def recurrent_cell(node: Node) -> Cost:
-    """The gates of one step; the products stand before it as nodes of their own."""
-    return moved(node, "elementwise", 10 * node.inputs[0].elements)
-
-
 @register("batch_norm", "group_norm", "layer_norm", "rms_norm", "instance_norm")
 def normalization(node: Node) -> Cost:
     """Two FLOPs an element to apply known statistics (batch norm at inference), seven to compute them as well.

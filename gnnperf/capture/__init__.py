@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from gnnperf.capture.batch_scaling import learn_batch_scaling
-from gnnperf.capture.module_copy import meta_copy
+from gnnperf.capture.module_copy import check_inputs, hooked_parameters, meta_copy
 from gnnperf.capture.optimizers import OptimizerLike, maker
 from gnnperf.capture.step import FLOAT_DTYPES, Step, Training, tensor_leaves
 from gnnperf.capture.transformers_on_meta import answer_on_meta
@@ -42,13 +42,13 @@ def capture(
 
     Args:
         module: Any module that runs eagerly.
-        example_inputs: A tensor, a tuple of positional arguments, or a dict of keyword arguments; only shapes and
-            dtypes matter. The leading dimension of the first tensor is the batch size. Every other tensor whose
-            leading dimension is of the same size is taken to grow with the batch as well: where one does not, give
-            inputs of a batch that differs from its size.
+        example_inputs: A tensor, a tuple of positional arguments, or a dict of keyword arguments; only shapes, dtypes
+            and ``requires_grad`` matter. The leading dimension of the first tensor is the batch size. Every other
+            tensor whose leading dimension is of the same size is taken to grow with the batch as well: where one does
+            not, give inputs of a batch that differs from its size.
         mode: ``inference``: forward in eval mode without gradients. ``training``: forward in train mode, loss,
-            backward to every parameter that requires a gradient, and the optimizer's update. Gradients are None
-            before the step, as ``zero_grad`` leaves them.
+            backward to every parameter and input that requires a gradient, and the optimizer's update. Gradients are
+            None before the step, as ``zero_grad`` leaves them.
         precision: ``fp64``, ``fp32``, ``tf32`` (fp32 with tensor cores), ``fp16`` or ``bf16`` (weights and inputs
             converted), ``amp`` or ``amp_bf16`` (CUDA's autocast to fp16 or bf16).
         loss: From the module's output to a scalar tensor, or to several that are trained together. By default the
@@ -65,7 +65,8 @@ def capture(
         The graph; it can be rescaled to other batch sizes unless its ``rescale_error`` says why not.
 
     Raises:
-        ValueError: If an argument is wrong, the module cannot be copied, or it does not run on the inputs.
+        ValueError: If an argument is wrong, an input is sparse or nested, the module cannot be copied, or it does not
+            run on the inputs.
     """
     _check(module, mode, precision)
     training = None
@@ -76,8 +77,12 @@ def capture(
             raise ValueError(f"accumulation_steps must be a positive integer, not {accumulation_steps!r}")
     elif loss is not None or optimizer is not None or accumulation_steps != 1:
         raise ValueError("loss, optimizer and accumulation_steps belong to mode='training'")
-    copied = meta_copy(module)
-    return _captured(copied, example_inputs, training, precision, name or type(module).__name__, batch_size)
+    hooked = hooked_parameters(module) if training is not None else []
+    warnings = (f"hooks of parameters are not captured: {', '.join(hooked)}",) if hooked else ()
+    with _random_state_kept():  # a module may draw while it is copied
+        copied = meta_copy(module)
+    name = name or type(module).__name__
+    return _captured(copied, example_inputs, training, precision, name, batch_size, warnings)
 
 
 def capture_owned(
@@ -105,13 +110,15 @@ def _captured(
     precision: str,
     name: str,
     batch_size: int | None = None,
+    warnings: tuple[str, ...] = (),
 ) -> ComputationGraph:
     if isinstance(example_inputs, Mapping):
         example_inputs = dict(example_inputs)
+    check_inputs(tensor_leaves(example_inputs))
     module.train(training is not None)
     if dtype := FLOAT_DTYPES.get(precision):
         module.to(dtype)
-    step = Step(module, example_inputs, _batch_size(example_inputs), precision, name, training)
+    step = Step(module, example_inputs, _batch_size(example_inputs), precision, name, training, warnings)
     answer_on_meta()
     with _random_state_kept():
         graph = _at(step, step.batch_size) if batch_size is None else _at_other(step, batch_size)

@@ -121,6 +121,7 @@ _TABLE: dict[str, tuple[str, tuple[str, ...]]] = {
     "grid_sampler_2d": ("grid_sample", ()),
     "grid_sampler_3d": ("grid_sample", ()),
     "_cdist_forward": ("cdist", ("p",)),
+    "_euclidean_dist": ("cdist", ()),
     "_fft_r2c": ("fft", ("dim",)),
     "_fft_c2c": ("fft", ("dim",)),
     "_fft_c2r": ("fft", ("dim",)),
@@ -280,6 +281,8 @@ def canonical(
         attributes["training"] = True
     if op == "scatter":
         attributes |= _scattered(info, bound)
+    if name == "_euclidean_dist":
+        attributes["by_product"] = True
     return op, inputs, attributes
 
 

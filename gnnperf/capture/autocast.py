@@ -53,21 +53,7 @@ WIDEST = frozenset(
 register(sorted(LOWER_PRECISION | FP32 | FP32_RESULT | WIDEST))
 
 _is_enabled, _lower_dtype, _init = torch.is_autocast_enabled, torch.get_autocast_dtype, torch.autocast.__init__
-_is_available = torch.amp.is_autocast_available
-
-
-@contextmanager
-def autocast_flag(dtype: torch.dtype | None) -> Iterator[None]:
-    """Let modules see CUDA's autocast on, in ``dtype``, or off, and switch it themselves as they would on a GPU."""
-    enabled, previous = _is_enabled(_DEVICE), _lower_dtype(_DEVICE)
-    torch.set_autocast_enabled(_DEVICE, dtype is not None)
-    torch.set_autocast_dtype(_DEVICE, dtype or torch.float16)
-    try:
-        with autocast_on_meta():
-            yield
-    finally:
-        torch.set_autocast_enabled(_DEVICE, enabled)
-        torch.set_autocast_dtype(_DEVICE, previous)
+_is_available, _cast_inputs = torch.amp.is_autocast_available, torch.amp.autocast_mode._cast
 
 
 @contextmanager
@@ -79,6 +65,7 @@ def autocast_on_meta() -> Iterator[None]:
     with (
         patch.object(torch, "is_autocast_enabled", lambda device=_DEVICE: _is_enabled(_as_cuda(device))),
         patch.object(torch, "get_autocast_dtype", lambda device: _lower_dtype(_as_cuda(device))),
+        patch.object(torch.amp.autocast_mode, "_cast", _cast_as_cuda),
         patch.object(torch.amp, "is_autocast_available", lambda device: _is_available(_as_cuda(device))),
         patch.object(torch.autocast, "__init__", _init_as_cuda),
         patch.object(torch.cuda.amp.common, "amp_definitely_not_available", lambda: False),
@@ -91,6 +78,11 @@ def _as_cuda(device: str) -> str:
     return _DEVICE if device == "meta" else device
 
 
+def _cast_as_cuda(value: Any, device_type: str, dtype: torch.dtype) -> Any:
+    """What ``torch.amp.custom_fwd`` makes of an operand: it casts the tensors of its own device alone."""
+    return _cast_inputs(value, "meta" if device_type == _DEVICE else device_type, dtype)
+
+
 def _init_as_cuda(region: torch.autocast, device_type: str, *args: Any, **kwargs: Any) -> None:
     _init(region, _as_cuda(device_type), *args, **kwargs)
 
@@ -100,6 +92,26 @@ class Autocast:
 
     def __init__(self) -> None:
         self._weights: dict[tuple[int, torch.dtype], tuple[torch.Tensor, torch.Tensor]] = {}
+
+    @contextmanager
+    def on(self, dtype: torch.dtype | None) -> Iterator[None]:
+        """Let modules see CUDA's autocast on, in ``dtype``, or off, and switch it themselves as they would on a GPU.
+
+        Casts of weights are kept until the outermost region of autocast ends, as torch keeps them.
+        """
+        enabled, previous = _is_enabled(_DEVICE), _lower_dtype(_DEVICE)
+        torch.set_autocast_enabled(_DEVICE, dtype is not None)
+        torch.set_autocast_dtype(_DEVICE, dtype or torch.float16)
+        if dtype is not None:
+            torch.autocast_increment_nesting()
+        try:
+            with autocast_on_meta(), patch.object(torch, "clear_autocast_cache", self._weights.clear):
+                yield
+        finally:
+            torch.set_autocast_enabled(_DEVICE, enabled)
+            torch.set_autocast_dtype(_DEVICE, previous)
+            if dtype is not None and torch.autocast_decrement_nesting() == 0:
+                self._weights.clear()
 
     def __call__(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The operands with which ``op`` runs under autocast."""
@@ -138,10 +150,10 @@ class Autocast:
         if not tensor.is_floating_point() or tensor.dtype in (dtype, torch.float64):
             return tensor
         cached = dtype is not torch.float32 and tensor.dtype is torch.float32
-        cached = cached and tensor.requires_grad and tensor.is_leaf
+        cached = cached and tensor.requires_grad and tensor.is_leaf and torch.is_autocast_cache_enabled()
         if not cached or tensor._is_view():
             return tensor.to(dtype)
-        # A weight is cast once in a forward pass, as torch's own cache does.
+        # A weight is cast once in a region of autocast, as torch's own cache does.
         key = (id(tensor), dtype)
         if key not in self._weights:
             self._weights[key] = (tensor, tensor.to(dtype))

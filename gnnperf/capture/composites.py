@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import torch
 
 from gnnperf.capture.autocast import RECURRENT
-from gnnperf.capture.interception import Op, register
+from gnnperf.capture.interception import Op, register, suspended
 from gnnperf.graph import Attribute
 
 
@@ -24,6 +24,10 @@ class Recorder(Protocol):
         self, op: str, inputs: list[torch.Tensor], outputs: list[torch.Tensor], attributes: dict[str, Attribute]
     ) -> None:
         """Add a node."""
+
+
+# The gradients of inputs, given their positions, the gradients of the outputs and what the backward pass reads.
+Differentiable = Callable[[list[int], list[torch.Tensor], list[torch.Tensor]], list[torch.Tensor]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +42,8 @@ class Composite:
         kept: What the backward pass reads besides the gradients of the outputs, given the positions of the inputs
             that need a gradient; by default all inputs and outputs.
         hidden: How many of the last outputs the caller does not get.
+        differentiable: The backward pass in plain ops, for gradients that are differentiated again; None where that is
+            not captured.
     """
 
     op: str
@@ -46,6 +52,7 @@ class Composite:
     attributes: dict[str, Attribute]
     kept: Callable[[list[int]], list[torch.Tensor]] | None = None
     hidden: int = 0
+    differentiable: Differentiable | None = None
 
     def record(self, trace: Recorder) -> Any:
         """Add the node to ``trace``, and the other when gradients flow back; what the caller gets.
@@ -70,26 +77,37 @@ class Composite:
         return self.kept(wanted) if self.kept is not None else [*self.inputs, *self.outputs]
 
 
+def _has_gradient(tensor: torch.Tensor) -> bool:
+    return tensor.is_floating_point() or tensor.is_complex()
+
+
 class _Recorded(torch.autograd.Function):
     """A composite as autograd sees it."""
 
     @staticmethod
     def forward(ctx: Any, trace: Recorder, composite: Composite, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
         ctx.trace, ctx.op, ctx.attributes = trace, composite.op, composite.attributes
+        ctx.differentiable = composite.differentiable
         wanted = [i for i, needed in enumerate(ctx.needs_input_grad[2:]) if needed]
         ctx.like = [_form(composite.inputs[i]) for i in wanted]
         ctx.save_for_backward(*composite.reads_back(wanted))
-        ctx.mark_non_differentiable(*(t for t in composite.outputs if not t.is_floating_point()))
+        ctx.mark_non_differentiable(*(t for t in composite.outputs if not _has_gradient(t)))
         ctx.set_materialize_grads(False)
         return tuple(composite.outputs)
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
         wanted = [i for i, needed in enumerate(ctx.needs_input_grad[2:]) if needed]
-        made = [torch.empty_strided(size, stride, dtype=dtype, device="meta") for size, stride, dtype in ctx.like]
-        given = [g for g in gradients if g is not None]
-        attributes = {**ctx.attributes, "gradients": wanted}
-        ctx.trace.record(f"{ctx.op}_backward", [*given, *ctx.saved_tensors], made, attributes)
+        given, kept = [g for g in gradients if g is not None], list(ctx.saved_tensors)
+        again = torch.is_grad_enabled() and any(t.requires_grad for t in (*given, *kept))
+        if again and ctx.differentiable is not None:
+            with suspended():
+                made = ctx.differentiable(wanted, given, kept)
+        else:
+            made = [torch.empty_strided(size, stride, dtype=dtype, device="meta") for size, stride, dtype in ctx.like]
+            ctx.trace.record(f"{ctx.op}_backward", [*given, *kept], made, {**ctx.attributes, "gradients": wanted})
+            if again:
+                made = _refuse_second_derivatives(ctx.op, made)
         results = dict(zip(wanted, made, strict=True))
         return (None, None, *(results.get(i) for i in range(len(ctx.needs_input_grad) - 2)))
 
@@ -99,6 +117,14 @@ def _form(tensor: torch.Tensor) -> tuple[torch.Size, tuple[int, ...], torch.dtyp
     dense = torch._prims_common.is_non_overlapping_and_dense_or_false(tensor)
     stride = tensor.stride() if dense else torch.empty(tensor.shape, device="meta").stride()
     return tensor.shape, stride, tensor.dtype
+
+
+def _refuse_second_derivatives(op: str, gradients: list[torch.Tensor]) -> list[torch.Tensor]:
+    """The same tensors, which raise an error when they are differentiated."""
+    message = f"second derivatives of {op} are not captured: write it as products and elementwise ops"
+    refused = torch._C._functions.DelayedError(message.encode(), len(gradients))  # as torch's once_differentiable does
+    results = refused(*(t.requires_grad_() for t in gradients))
+    return list(results) if isinstance(results, tuple) else [results]
 
 
 def _linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> Composite:
@@ -111,7 +137,21 @@ def _linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = N
     def kept(wanted: list[int]) -> list[torch.Tensor]:  # each gradient needs the other operand
         return [operand for position, operand in ((1, x), (0, weight)) if position in wanted]
 
-    return Composite("linear", [t for t in (x, weight, bias) if t is not None], [out], {}, kept)
+    inputs = [t for t in (x, weight, bias) if t is not None]
+    return Composite("linear", inputs, [out], {}, kept, differentiable=_linear_gradients if weight.dim() == 2 else None)
+
+
+def _linear_gradients(wanted: list[int], gradients: list[torch.Tensor], kept: list[torch.Tensor]) -> list[torch.Tensor]:
+    (gradient,) = gradients
+    rows = gradient.reshape(-1, gradient.shape[-1])
+    results = []
+    if 0 in wanted:
+        results.append(gradient @ kept[-1])
+    if 1 in wanted:
+        results.append(rows.T @ kept[0].reshape(-1, kept[0].shape[-1]))
+    if 2 in wanted:
+        results.append(rows.sum(0))
+    return results
 
 
 def _attention(
@@ -151,7 +191,24 @@ def _rms_norm(
         raise RuntimeError(f"rms_norm: input {tuple(x.shape)} does not end in {tuple(normalized_shape)}")
     out = torch.empty_like(x)
     inputs = [x] if weight is None else [x, weight]
-    return Composite("rms_norm", inputs, [out], {"normalized_shape": list(normalized_shape)}, lambda _: inputs)
+    axes = tuple(range(x.dim() - len(normalized_shape), x.dim()))
+
+    def differentiable(
+        wanted: list[int], gradients: list[torch.Tensor], kept: list[torch.Tensor]
+    ) -> list[torch.Tensor]:
+        (gradient,), (x, *weight) = gradients, kept
+        scale = x.square().mean(axes, keepdim=True).rsqrt()
+        normal = x * scale
+        results = []
+        if 0 in wanted:
+            inner = gradient * weight[0] if weight else gradient
+            results.append((inner - normal * (normal * inner).mean(axes, keepdim=True)) * scale)
+        if 1 in wanted:
+            results.append((gradient * normal).sum_to_size(weight[0].shape))
+        return results
+
+    attributes: dict[str, Attribute] = {"normalized_shape": list(normalized_shape)}
+    return Composite("rms_norm", inputs, [out], attributes, lambda _: inputs, differentiable=differentiable)
 
 
 def _dropout(x: torch.Tensor, p: float, train: bool) -> Composite | None:
@@ -159,7 +216,14 @@ def _dropout(x: torch.Tensor, p: float, train: bool) -> Composite | None:
     if not train or p == 0 or not x.numel():
         return None
     mask = torch.empty_like(x, dtype=torch.bool)
-    return Composite("dropout", [x], [torch.empty_like(x), mask], {"p": p}, lambda _: [mask], hidden=1)
+
+    def differentiable(
+        wanted: list[int], gradients: list[torch.Tensor], kept: list[torch.Tensor]
+    ) -> list[torch.Tensor]:
+        return [torch.ops.aten.native_dropout_backward(gradients[0], kept[0], 1 / (1 - p) if p < 1 else 0.0)]
+
+    outputs = [torch.empty_like(x), mask]
+    return Composite("dropout", [x], outputs, {"p": p}, lambda _: [mask], hidden=1, differentiable=differentiable)
 
 
 def _check_dtypes(op: str, *operands: torch.Tensor) -> None:
@@ -183,7 +247,7 @@ def _recurrent(overload: str) -> Callable[..., Composite]:
         out = x.new_empty((*x.shape[:-1], initial[0].shape[-1] * (2 if bidirectional else 1)))
         final = [torch.empty_like(state) for state in initial]
         outputs, hidden = [out, *final], 0
-        if torch.is_grad_enabled() and any(t.requires_grad for t in (x, *params)):
+        if torch.is_grad_enabled() and any(t.requires_grad for t in (x, *initial, *params)):
             # what is kept of every step for the backward pass: the gates and, of an LSTM, the cell state
             per_step = _GATES[kind] + (1 if kind == "lstm" else 0)
             outputs.append(x.new_empty((*out.shape[:-1], per_step * layers * out.shape[-1])))

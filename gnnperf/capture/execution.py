@@ -18,7 +18,7 @@ def run(context: data_dependent.Context, op: Op, info: OpInfo, args: tuple[Any, 
     """The result of ``op``: by a rule of ours where ``meta`` has none or a slow one, else by torch.
 
     Raises:
-        ValueError: If the op needs values that nobody knows.
+        ValueError: If the op needs values that nobody knows, or makes a sparse tensor.
     """
     if all(t.device.type != "meta" for t in tensors((args, kwargs))):
         return op(*args, **kwargs)
@@ -33,11 +33,21 @@ def run(context: data_dependent.Context, op: Op, info: OpInfo, args: tuple[Any, 
     if not info.written and (known := shape_rules.result(info.name, args)) is not None:
         return known
     try:
-        return op(*args, **kwargs)
+        result = op(*args, **kwargs)
     except RuntimeError as error:
         if not isinstance(error, NotImplementedError) and op.namespace == "aten":
             raise
         return _run_on_zeros(op, args, kwargs, error)  # another library's op may lack a fake implementation
+    return _checked_dense(result)
+
+
+def _checked_dense(result: Any) -> Any:
+    if isinstance(result, torch.Tensor) and result.layout is not torch.strided:
+        raise ValueError(
+            "sparse tensors are not captured: keep them dense (an embedding with sparse=True makes a sparse gradient: "
+            "capture it with sparse=False)"
+        )
+    return result
 
 
 def _run_on_zeros(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], error: Exception) -> Any:
@@ -56,7 +66,7 @@ def _run_on_zeros(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], error: 
             f"op {op._schema.name!r} runs neither on shapes alone nor on zeros ({reason}); "
             "register a fake implementation (torch.library.register_fake)"
         ) from failure
-    return convert(result, lambda t: torch.empty_like(t, device="meta"))
+    return convert(_checked_dense(result), lambda t: torch.empty_like(t, device="meta"))
 
 
 def tensors(values: Any) -> Iterator[torch.Tensor]:

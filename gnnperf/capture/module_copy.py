@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterable
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 import torch
@@ -42,14 +44,26 @@ def _meta_like(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def meta_inputs(inputs: Any, batch_size: int, scaled_batch_size: int, float_dtype: torch.dtype | None) -> Any:
-    """``inputs`` with every tensor replaced by one without data.
+    """``inputs`` with every tensor replaced by one without data, which wants a gradient if it did.
 
-    Leading dimensions equal to ``batch_size`` become ``scaled_batch_size``; floating point becomes ``float_dtype``.
+    Leading dimensions equal to ``batch_size`` become ``scaled_batch_size``; floating point becomes ``float_dtype``. One
+    tensor in several places stays one.
     """
+    made: dict[int, torch.Tensor] = {}
 
     def convert(leaf: Any) -> Any:
+        if is_dataclass(leaf) and not isinstance(leaf, type):
+            copied = copy.copy(leaf)
+            for field in fields(leaf):  # which may be frozen
+                object.__setattr__(copied, field.name, tree_map(convert, getattr(leaf, field.name)))
+            return copied
         if not isinstance(leaf, torch.Tensor):
             return leaf
+        if id(leaf) not in made:
+            made[id(leaf)] = empty(leaf).requires_grad_(leaf.requires_grad)
+        return made[id(leaf)]
+
+    def empty(leaf: torch.Tensor) -> torch.Tensor:
         shape = list(leaf.shape)
         if shape and shape[0] == batch_size:
             shape[0] = scaled_batch_size
@@ -61,6 +75,22 @@ def meta_inputs(inputs: Any, batch_size: int, scaled_batch_size: int, float_dtyp
     return tree_map(convert, inputs)
 
 
+def check_inputs(tensors: Iterable[torch.Tensor]) -> None:
+    """Refuse tensors that are not plain arrays.
+
+    Raises:
+        ValueError: If one is sparse or nested.
+    """
+    for tensor in tensors:
+        if tensor.is_nested:
+            raise ValueError(
+                "nested inputs are not captured: give a padded tensor, torch.nested.to_padded_tensor(x, 0)"
+            )
+        if tensor.layout is not torch.strided:
+            kind = str(tensor.layout).removeprefix("torch.")
+            raise ValueError(f"sparse inputs ({kind}) are not captured: give a dense tensor, x.to_dense()")
+
+
 def _strides_hold(tensor: torch.Tensor, shape: list[int]) -> bool:
     """Whether ``tensor`` can take another leading size with its strides: samples lie apart or repeat one memory."""
     if tensor.is_contiguous():
@@ -68,3 +98,12 @@ def _strides_hold(tensor: torch.Tensor, shape: list[int]) -> bool:
     inner = zip(tensor.shape[1:], tensor.stride()[1:], strict=True)
     span = 1 + sum((size - 1) * stride for size, stride in inner)
     return shape == list(tensor.shape) or tensor.stride(0) == 0 or tensor.stride(0) >= span
+
+
+def hooked_parameters(module: torch.nn.Module) -> list[str]:
+    """Names of the parameters of ``module`` with hooks on their gradients, which a copy does not have."""
+    return [
+        name
+        for name, parameter in module.named_parameters()
+        if parameter._backward_hooks or getattr(parameter, "_post_accumulate_grad_hooks", None)
+    ]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
 from typing import Any
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from gnnperf.capture.trace import Trace
@@ -16,6 +18,9 @@ from gnnperf.graph import Attribute
 
 # Only whether state is kept matters, not how fast the weights would move.
 _RATE = 1e-3
+_MANY = 1000
+# Which kernels run is not the optimizer's to say: all of its update is one node.
+_IMPLEMENTATIONS = ("fused", "foreach", "capturable", "differentiable")
 NAMED: dict[str, tuple[type[torch.optim.Optimizer], dict[str, Any]]] = {
     "sgd": (torch.optim.SGD, {"lr": _RATE}),
     "momentum": (torch.optim.SGD, {"lr": _RATE, "momentum": 0.9}),
@@ -58,35 +63,72 @@ def _trainable(parameters: Sequence[torch.nn.Parameter]) -> list[torch.nn.Parame
 
 
 def _with_defaults(cls: type[torch.optim.Optimizer], parameters: list[torch.nn.Parameter]) -> torch.optim.Optimizer:
-    try:
-        return cls(parameters)  # type: ignore[call-arg]
-    except TypeError:  # older optimizers want to be told a rate
-        return cls(parameters, lr=_RATE)  # type: ignore[call-arg]
+    error: Exception | None = None
+    for settings in ({}, {"lr": _RATE}):  # older optimizers want to be told a rate
+        try:
+            return cls(parameters, **settings)  # type: ignore[arg-type]
+        except Exception as raised:
+            error = error or raised
+    raise ValueError(
+        f"{cls.__name__} cannot be made with its default hyperparameters ({_first_line(error)}); "
+        "give an optimizer of the module's parameters instead of the class"
+    ) from error
+
+
+def _first_line(error: Exception | None) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
 def _like(optimizer: torch.optim.Optimizer, parameters: Sequence[torch.nn.Parameter]) -> Maker:
     position = {id(p): number for number, p in enumerate(parameters)}
-    groups = []
-    for group in optimizer.param_groups:
-        if any(id(p) not in position for p in group["params"]):
-            raise ValueError(f"the {type(optimizer).__name__} holds parameters that are not the module's")
-        settings = {key: value for key, value in group.items() if key != "params"}
-        groups.append((settings, [position[id(p)] for p in group["params"]]))
-    accepted = set(optimizer.defaults)
+    if any(id(p) not in position for group in optimizer.param_groups for p in group["params"]):
+        raise ValueError(f"the {type(optimizer).__name__} holds parameters that are not the module's")
 
     def make(copies: Sequence[torch.nn.Parameter]) -> torch.optim.Optimizer:
-        made = [
-            {**{k: v for k, v in settings.items() if k in accepted}, "params": [copies[i] for i in members]}
-            for settings, members in groups
-        ]
-        return type(optimizer)(made, **_scalars(optimizer.defaults))
+        return _copy(optimizer, {id(p): (p, copy) for p, copy in zip(parameters, copies, strict=True)})
 
     return make
 
 
-def _scalars(defaults: dict[str, Any]) -> dict[str, Any]:
-    """The hyperparameters as plain values: a rate that is a tensor would have to lie beside the parameters."""
-    return {k: v.item() if isinstance(v, torch.Tensor) and v.numel() == 1 else v for k, v in defaults.items()}
+def _copy(
+    optimizer: torch.optim.Optimizer, pairs: dict[int, tuple[torch.nn.Parameter, torch.nn.Parameter]]
+) -> torch.optim.Optimizer:
+    """A copy of ``optimizer`` on the second parameter of every pair; its state holds no data.
+
+    A constructor need not take what an optimizer knows, so none is called. A scheduler replaces ``step`` on the
+    optimizer itself, and hooks are the user's: neither is copied.
+    """
+    kept = {key: value for key, value in vars(optimizer).items() if key != "step"}
+    kept = {key: type(value)() if "_hooks" in key else value for key, value in kept.items()}
+    memo: dict[int, Any] = {number: copy for number, (_, copy) in pairs.items()}
+    for owner, state in optimizer.state.items():
+        number = id(owner)
+        for tensor in _tensors((state,)):
+            memo.setdefault(id(tensor), _state_like(tensor, *pairs[number]) if number in pairs else tensor.detach())
+    for tensor in _tensors((kept["defaults"], kept["param_groups"])):  # a tensor for a rate lies beside no copy
+        memo.setdefault(id(tensor), tensor.item() if tensor.numel() == 1 else tensor.detach())
+    made: torch.optim.Optimizer = object.__new__(type(optimizer))
+    try:
+        vars(made).update(copy.deepcopy(kept, memo))
+    except Exception as error:
+        raise ValueError(f"the optimizer {type(optimizer).__name__} cannot be copied: {_first_line(error)}") from error
+    return made
+
+
+def _state_like(state: torch.Tensor, parameter: torch.nn.Parameter, copied: torch.nn.Parameter) -> torch.Tensor:
+    if not state.dim():  # a counter
+        return state.detach().cpu().clone()
+    dtype = copied.dtype if state.dtype == parameter.dtype else state.dtype
+    return torch.empty_like(state, dtype=dtype, device="meta", requires_grad=False)
+
+
+class _AnyValue(TorchDispatchMode):
+    """Answers 1 where an optimizer reads the value of a tensor without data: a number scales an update, no more."""
+
+    def __torch_dispatch__(self, op: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
+        if op is torch.ops.aten._local_scalar_dense.default and args[0].is_meta:
+            return 1.0
+        return op(*args, **(kwargs or {}))
 
 
 class Update:
@@ -104,16 +146,17 @@ class Update:
         self.parameters = [p for g in optimizer.param_groups for p in g["params"] if p.grad is not None]
         if not self.parameters:
             raise ValueError("the optimizer has no parameter with a gradient: nothing would be updated")
-        for group in optimizer.param_groups:
-            group.update({key: False for key in ("fused", "foreach", "capturable") if key in group})
+        for settings in (optimizer.defaults, *optimizer.param_groups):
+            settings.update({key: False for key in _IMPLEMENTATIONS if key in settings})
+        repeated = Trace()
         try:
-            optimizer.step()  # makes its state
-            repeated = Trace()
-            with repeated:
+            with _AnyValue():
+                optimizer.step()  # makes its state
+            _go_on(optimizer)
+            with repeated, _AnyValue():
                 optimizer.step()
         except Exception as error:
-            reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-            raise ValueError(f"the optimizer {self.name} cannot be captured: {reason}") from error
+            raise ValueError(f"the optimizer {self.name} cannot be captured: {_first_line(error)}") from error
         self.flops = int(sum(node_cost(node).flops for node in repeated.nodes))
         self._loop_scratch_bytes = _most_alive(repeated)
         self.state = [t for t in _tensors(optimizer.state.values()) if t.dim()]
@@ -139,6 +182,16 @@ class Update:
     def state_bytes(self) -> int:
         """Bytes that the optimizer keeps between updates."""
         return sum(t.numel() * t.element_size() for t in self.state)
+
+
+def _go_on(optimizer: torch.optim.Optimizer) -> None:
+    """Set the counters of ``optimizer`` as after many updates: some compute less in their first ones."""
+    for state in optimizer.state.values():
+        step = state.get("step")
+        if isinstance(step, torch.Tensor) and not step.is_meta:
+            step.fill_(_MANY)
+        elif isinstance(step, int | float):
+            state["step"] = _MANY
 
 
 def _most_alive(trace: Trace) -> int:

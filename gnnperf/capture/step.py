@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
 import torch
 from torch.utils._pytree import tree_leaves
 
-from gnnperf.capture.autocast import autocast_flag
 from gnnperf.capture.interception import intercepting
 from gnnperf.capture.module_copy import meta_inputs
 from gnnperf.capture.optimizers import Maker, Update
@@ -49,6 +48,7 @@ class Step:
         precision: One of ``gnnperf.graph.PRECISIONS``; the module is converted already.
         name: What to call the network.
         training: What follows the forward pass; None for inference.
+        warnings: What the graph is to tell besides what its trace assumes.
     """
 
     module: torch.nn.Module
@@ -57,6 +57,7 @@ class Step:
     precision: str
     name: str
     training: Training | None = None
+    warnings: tuple[str, ...] = ()
 
     def at(self, batch_size: int) -> ComputationGraph:
         """The graph of one run on inputs scaled to ``batch_size``.
@@ -69,7 +70,7 @@ class Step:
         trace.label(self.module.buffers(), "constant")
         trace.label(self.module.parameters(), "parameter")
         trace.label(tensor_leaves(inputs), "input")
-        given = [trace.spec(t) for t in tensor_leaves(inputs)]
+        given = [trace.spec(t) for t in dict.fromkeys(tensor_leaves(inputs))]
         parameters = list(self.module.parameters())
         output, state_bytes = self._run(trace, inputs, given)
         graph = ComputationGraph(
@@ -86,22 +87,26 @@ class Step:
             buffer_bytes=sum(b.numel() * b.element_size() for b in self.module.buffers()),
             optimizer_state_bytes=state_bytes,
             allocations=tuple(trace.allocations),
-            warnings=tuple(trace.warnings),
+            warnings=(*self.warnings, *trace.warnings),
         )
         graph.validate()
         return graph
 
     def _run(self, trace: Trace, inputs: Any, given: list[TensorSpec]) -> tuple[Any, int]:
         """The module's output, and the bytes of the optimizer's state."""
+        dtype = _AUTOCAST_DTYPES.get(self.precision)
         if self.training is None:
-            with torch.no_grad(), self._tracing(trace):
+            with torch.no_grad(), self._tracing(trace), trace.autocast.on(dtype):
                 return self._forward(inputs), 0
         self.module.zero_grad(set_to_none=True)
         try:
             for _ in range(self.training.accumulation_steps):
                 with torch.enable_grad(), self._tracing(trace):
-                    output = self._forward(inputs)
-                    self._backward(trace, output, given)
+                    with trace.autocast.on(dtype):
+                        output = self._forward(inputs)
+                        trace.phase = "loss"
+                        losses = self._losses(trace, output, given)
+                    self._backward(trace, losses)
             gradients = {id(p.grad): p.grad for p in self.module.parameters() if p.grad is not None}
             trace.relabel(gradients.values(), "gradient")
             return output, self._update(trace)
@@ -110,27 +115,25 @@ class Step:
 
     def _forward(self, inputs: Any) -> Any:
         args = () if isinstance(inputs, dict) else inputs if isinstance(inputs, tuple | list) else (inputs,)
-        with autocast_flag(_AUTOCAST_DTYPES.get(self.precision)):
-            return self.module(*args, **(inputs if isinstance(inputs, dict) else {}))
+        return self.module(*args, **(inputs if isinstance(inputs, dict) else {}))
 
-    def _backward(self, trace: Trace, output: Any, given: list[TensorSpec]) -> None:
+    def _losses(self, trace: Trace, output: Any, given: list[TensorSpec]) -> list[torch.Tensor]:
         assert self.training is not None
-        trace.phase = "loss"
-        with autocast_flag(_AUTOCAST_DTYPES.get(self.precision)):
-            if self.training.loss is None:
-                target = _target(output)
-                if target is not None:
-                    trace.label([target], "input")
-                    given.append(trace.spec(target))
-                losses = [default_loss(output, target)]
-            else:
-                losses = tensor_leaves(self.training.loss(output))
+        if self.training.loss is not None:
+            return tensor_leaves(self.training.loss(output))
+        target = _target(output)
+        if target is not None:
+            trace.label([target], "input")
+            given.append(trace.spec(target))
+        return [default_loss(output, target)]
+
+    def _backward(self, trace: Trace, losses: list[torch.Tensor]) -> None:
         if not losses or any(t.numel() != 1 for t in losses):
             raise ValueError("the loss must be a scalar tensor or several")
         if not any(t.requires_grad for t in losses):
             raise ValueError("nothing to train: the loss depends on no parameter that requires a gradient")
         trace.phase = "backward"
-        with autocast_flag(None):
+        with trace.autocast.on(None):
             torch.autograd.backward([t for t in losses if t.requires_grad])
         trace.phase = "forward"
 
@@ -185,5 +188,11 @@ def _first_floating(output: Any) -> torch.Tensor | None:
 
 
 def tensor_leaves(values: Any) -> list[torch.Tensor]:
-    """All tensors in nested containers."""
-    return [leaf for leaf in tree_leaves(values) if isinstance(leaf, torch.Tensor)]
+    """All tensors in nested containers and dataclasses."""
+    found: list[torch.Tensor] = []
+    for leaf in tree_leaves(values):
+        if isinstance(leaf, torch.Tensor):
+            found.append(leaf)
+        elif is_dataclass(leaf) and not isinstance(leaf, type):
+            found += tensor_leaves([getattr(leaf, field.name) for field in fields(leaf)])
+    return found

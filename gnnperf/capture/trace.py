@@ -32,7 +32,7 @@ class Trace(TorchDispatchMode):
         self.edges: list[Edge] = []
         self.warnings: dict[str, None] = {}
         self.phase = "forward"
-        self._autocast = Autocast()
+        self.autocast = Autocast()
         self.path = ModulePath()
         self._writer: dict[int, int] = {}
         self._kind: dict[int, str] = {}
@@ -85,7 +85,7 @@ class Trace(TorchDispatchMode):
 
     def intercept(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Cast the operands as autocast would; make composites one node."""
-        args, kwargs = self._autocast(op, args, kwargs)
+        args, kwargs = self.autocast(op, args, kwargs)
         op, args, kwargs = composites.as_on_cuda(op, args, kwargs)
         composite = composites.build(op, args, kwargs)
         return op(*args, **kwargs) if composite is None else composite.record(self)

@@ -77,26 +77,6 @@ def attention_backward(node: Node) -> Cost:
     return moved(node, "attention", flops, read=read, written=written, matrix=True, kernels=6)
 
 
-@register("lstm_backward", "gru_backward", "rnn_backward")
-def recurrent_backward(node: Node) -> Cost:
-    """Twice the products of the forward pass: for the input and state, and for the weights."""
-    first = next(i for i, t in enumerate(node.inputs) if t.kind == "parameter")
-    states = 2 if node.op == "lstm_backward" else 1
-    data = node.inputs[first - states - 1]
-    matrices = [t for t in node.inputs if t.kind == "parameter" and len(t.shape) == 2]
-    gates = sum(t.shape[0] for t in matrices) // 2
-    steps = math.prod(data.shape[:-1])
-    layers = int(node.attributes["num_layers"]) * (2 if node.attributes["bidirectional"] else 1)  # type: ignore[arg-type]
-    flops = steps * (4 * sum(t.elements for t in matrices) + 20 * gates)
-    return moved(node, "recurrent", flops, matrix=True, kernels=4 * layers)
-
-
-@register("lstm_cell_backward", "gru_cell_backward")
-def recurrent_cell_backward(node: Node) -> Cost:
-    """The gradients of the gates of one step."""
-    return moved(node, "elementwise", 20 * node.outputs[0].elements)
-
-
 @register(*(f"{op}_backward" for op in (*ELEMENTWISE_FLOPS, "dropout")))
 def elementwise_backward(node: Node) -> Cost:
     """The derivative, about what the op itself costs, times the gradient."""

@@ -98,8 +98,16 @@ def bilinear(node: Node) -> Cost:
 
 @register("cdist")
 def pairwise_distance(node: Node) -> Cost:
-    """Three FLOPs (difference, square, sum) for every pair and coordinate."""
-    return moved(node, "matmul", 3 * node.outputs[0].elements * node.inputs[0].shape[-1])
+    """Three FLOPs (difference, square, sum) for every pair and coordinate.
+
+    torch takes Euclidean distances of more than 25 points (``by_product``) from one matrix product, its operands
+    lengthened by their squared norms and by ones, and a root: ``|x|^2 - 2 x y + |y|^2`` (``_euclidean_dist``).
+    """
+    pairs, width = node.outputs[0].elements, node.inputs[0].shape[-1]
+    if not node.attributes.get("by_product"):
+        return moved(node, "matmul", 3 * pairs * width)
+    flops = 2 * pairs * (width + 2) + (1 + _TRANSCENDENTAL) * pairs + sum(2 * t.elements for t in node.inputs)
+    return moved(node, "matmul", flops, matrix=True)
 
 
 @register("attention")
@@ -128,25 +136,6 @@ def attention(node: Node) -> Cost:
         matrix=True,
         kernels=5 + masked,
     )
-
-
-@register("lstm", "gru", "rnn")
-def recurrent(node: Node) -> Cost:
-    """Every weight matrix meets every time step of every sample; the gates add some FLOPs for each element."""
-    steps = math.prod(node.inputs[0].shape[:-1])
-    matrices = [t for t in node.inputs if t.kind == "parameter" and len(t.shape) == 2]
-    if not matrices:  # computed weights follow the initial states
-        matrices = [t for t in node.inputs[3 if node.op == "lstm" else 2 :] if len(t.shape) == 2]
-    gates = sum(t.shape[0] for t in matrices) // 2
-    layers = int(node.attributes["num_layers"]) * (2 if node.attributes["bidirectional"] else 1)  # type: ignore[arg-type]
-    flops = steps * (2 * sum(t.elements for t in matrices) + 10 * gates)
-    return moved(node, "recurrent", flops, matrix=True, kernels=2 * layers)
-
-
-@register("lstm_cell", "gru_cell")
-def recurrent_cell(node: Node) -> Cost:
-    """The gates of one step; the products stand before it as nodes of their own."""
-    return moved(node, "elementwise", 10 * node.inputs[0].elements)
 
 
 @register("batch_norm", "group_norm", "layer_norm", "rms_norm", "instance_norm")
@@ -196,6 +185,12 @@ def reduction(node: Node) -> Cost:
 def loss(node: Node) -> Cost:
     """Difference, penalty and sum for every element that goes in."""
     return moved(node, "reduction", 3 * node.inputs[0].elements)
+
+
+@register("binary_cross_entropy_with_logits")
+def loss_of_logits(node: Node) -> Cost:
+    """The logarithm of a sigmoid, a difference, two products and a sum for every element that goes in."""
+    return moved(node, "reduction", (4 + _TRANSCENDENTAL) * node.inputs[0].elements)
 
 
 @register("reduce_variance", "reduce_norm", "reduce_logsumexp", "cumsum", "cumprod", "bincount")

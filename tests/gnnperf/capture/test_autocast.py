@@ -7,6 +7,7 @@ import pytest
 import torch
 from graph_queries import Wrapped, dtypes, links, named, only, ops
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 from gnnperf.capture import autocast, capture
 
@@ -195,3 +196,54 @@ def test_the_lists_are_those_of_the_installed_torch() -> None:
     assert listed("AT_FORALL_FP32") == autocast.FP32 - {"norm.Scalar", "norm.ScalarOpt_dim"}
     assert listed("AT_FORALL_FP32_SET_OPT_DTYPE") == autocast.FP32_RESULT
     assert listed("AT_FORALL_PROMOTE") == autocast.WIDEST
+
+
+def test_weights_are_cast_again_in_every_pass() -> None:
+    graph = capture(nn.Linear(4, 4), X, mode="training", precision="amp", accumulation_steps=2)
+    assert [n.phase for n in named(graph, "cast")].count("forward") == 2 * 3  # input, weight and bias
+
+
+def test_a_checkpoint_casts_its_weights_again() -> None:
+    def run(self: nn.Module, x: torch.Tensor) -> torch.Tensor:
+        return self.last(checkpoint(lambda x: self.first(x).tanh().sin(), x, use_reentrant=False))
+
+    module = Wrapped(run, first=nn.Linear(4, 4), last=nn.Linear(4, 4))
+    graph = capture(module, X, mode="training", precision="amp")
+    weights = [n for n in named(graph, "cast") if n.inputs[0].kind == "parameter"]
+    assert [n.phase for n in weights] == ["forward"] * 4 + ["backward"] * 2
+
+
+def test_a_region_of_the_module_keeps_casts_while_it_lasts() -> None:
+    def run(self: nn.Module, x: torch.Tensor) -> torch.Tensor:
+        for _ in range(2):
+            with torch.autocast("cuda", dtype=torch.float16):
+                x = self.linear(self.linear(x)).float()
+        return x
+
+    module = Wrapped(run, linear=nn.Linear(4, 4, bias=False))
+    casts = [n for n in named(capture(module, X), "cast") if n.inputs[0].kind == "parameter"]
+    assert len(casts) == 2
+    inside = [n for n in named(capture(module, X, precision="amp"), "cast") if n.inputs[0].kind == "parameter"]
+    assert len(inside) == 1  # the outermost region is that of the whole step
+
+
+class Square(torch.autograd.Function):
+    @staticmethod
+    @torch.amp.custom_fwd(device_type="cuda", cast_inputs=torch.float32)
+    def forward(ctx, x):  # type: ignore[no-untyped-def]
+        ctx.save_for_backward(x)
+        return x @ x
+
+    @staticmethod
+    @torch.amp.custom_bwd(device_type="cuda")
+    def backward(ctx, gradient):  # type: ignore[no-untyped-def]
+        (x,) = ctx.saved_tensors
+        return gradient @ x.T + x.T @ gradient
+
+
+def test_a_function_of_the_user_gets_the_inputs_that_it_asks_for() -> None:
+    module = Wrapped(lambda self, x: Square.apply(self.linear(x)), linear=nn.Linear(4, 4))
+    graph = capture(module, X, mode="training", precision="amp", loss=torch.sum)
+    assert [dtypes(n) for n in named(graph, "matmul")] == [[FULL, FULL]] * 3
+    plain = capture(module, X, mode="training", loss=torch.sum)
+    assert [dtypes(n) for n in named(plain, "matmul")] == [[FULL, FULL]] * 3

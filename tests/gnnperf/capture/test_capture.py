@@ -150,7 +150,11 @@ def test_nodes_know_their_module() -> None:
 
 @pytest.mark.parametrize(
     "inputs",
-    [(torch.randn(2, 3), torch.randn(2, 3)), [torch.randn(2, 3)] * 2, {"x": torch.randn(2, 3), "y": torch.randn(2, 3)}],
+    [
+        (torch.randn(2, 3), torch.randn(2, 3)),
+        [torch.randn(2, 3), torch.randn(2, 3)],
+        {"x": torch.randn(2, 3), "y": torch.randn(2, 3)},
+    ],
 )
 def test_positional_and_keyword_inputs(inputs: object) -> None:
     graph = capture(Wrapped(lambda self, x, y: x + y), inputs)

@@ -34,6 +34,8 @@ def test_operands_that_do_not_fit_name_the_node() -> None:
     with pytest.raises(ValueError, match=r"^node 'layer_3' \(conv\) lacks what its cost depends on: ") as raised:
         node_cost(Node("layer_3", "conv", (X,), (X,)))
     assert "\n" not in str(raised.value)
+    with pytest.raises(ValueError, match=r"node 'b' \(lstm_backward\) lacks what its cost depends on"):
+        node_cost(Node("b", "lstm_backward", (X,), (X,), {"gradients": [0]}))
     with pytest.raises(ValueError, match="kernel_size"):
         node_cost(Node("a", "max_pool", (X,), (X,)))
 
@@ -69,12 +71,16 @@ def test_every_rule_gives_a_cost_of_a_known_class() -> None:
     square, weight = TensorSpec((4, 4), "float32", "input"), TensorSpec((4, 4), "float32", "parameter")
     attributes = {"kernel_size": [2, 2], "num_layers": 1, "bidirectional": False, "axes": [0], "mode": "bilinear2d"}
     attributes |= {"gradients": [0, 1, 2], "flops": 10}
-    weighed = ("conv_backward", "conv_transpose_backward", "lstm_backward", "gru_backward", "rnn_backward")
+    weighed = ("conv_backward", "conv_transpose_backward")
+    state = TensorSpec((1, 4, 4), "float32")
     for op in sorted(registry._RULES):
         tensor = image if "pool" in op or op == "resize" else square
         inputs = (tensor, weight, tensor)
         if op.endswith("_backward"):
             inputs = (tensor, tensor, weight if op in weighed else tensor, tensor)
+        if op in ("lstm_backward", "gru_backward", "rnn_backward"):
+            states = (state,) * (2 if op.startswith("lstm") else 1)
+            inputs = (state, state, *states, weight, weight, state, *states, state)
         cost = node_cost(Node("a", op, inputs, (tensor,), dict(attributes)))
         assert cost.op_class in registry.OP_CLASSES[:-1], op
         assert cost.known and cost.flops >= 0 and cost.bytes > 0 and cost.kernels >= 1, op

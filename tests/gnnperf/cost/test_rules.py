@@ -107,6 +107,16 @@ def test_pairwise_distance() -> None:
     assert cost("cdist", [t(5, 3), t(7, 3)], [t(5, 7)]).flops == 5 * 7 * 3 * 3
 
 
+def test_pairwise_distance_by_a_product() -> None:
+    priced = cost("cdist", [t(30, 3), t(40, 3)], [t(30, 40)], by_product=True)
+    norms, product, root = 2 * 3 * (30 + 40), 2 * 30 * 40 * (3 + 2), 9 * 30 * 40
+    assert priced.flops == norms + product + root and priced.matrix
+
+
+def test_cross_entropy_of_logits() -> None:
+    assert cost("binary_cross_entropy_with_logits", [t(4, 6), t(4, 6)], [t()]).flops == 12 * 24
+
+
 @pytest.mark.parametrize(
     ("op", "attributes", "flops_an_element"),
     [

@@ -163,12 +163,11 @@ class PerformanceModel(nn.Module):
         self.head_node = nn.Linear(width, width)
         self.head_pair = nn.Linear(PAIR_FEATURES, width)
         self.head_context = nn.Linear(context, width)
-        self.head_scale = nn.Linear(context, width)
         self.head = nn.Sequential(
             nn.GELU(), nn.Dropout(config.dropout), nn.Linear(width, width), nn.GELU(), nn.Linear(width, 1)
         )
         self.overhead = nn.Sequential(nn.Linear(context + 3, 32), nn.GELU(), nn.Linear(32, 2))
-        for last in (self.head[-1], self.overhead[-1], self.head_scale):
+        for last in (self.head[-1], self.overhead[-1]):
             assert isinstance(last, nn.Linear)
             nn.init.zeros_(last.weight)
             nn.init.zeros_(last.bias)
@@ -190,9 +189,7 @@ class PerformanceModel(nn.Module):
         row, node = _expand(data, rows)
         roofline_ms, pair, kernels = _rooflines(data, rows, row, node)
         context = self._context(rows)
-        # A device changes what each property of an op is worth (feature-wise linear modulation, Perez et al., 2018).
-        scale = 1 + self.head_scale(context)
-        hidden = scale[row] * (self.head_node(states)[node] + self.head_pair(pair)) + self.head_context(context)[row]
+        hidden = self.head_node(states)[node] + self.head_pair(pair) + self.head_context(context)[row]
         log_ratio = self.head(hidden).squeeze(-1).clamp(-7.0, 5.0)
         node_ms = roofline_ms * log_ratio.exp()
         count = data.count[node]

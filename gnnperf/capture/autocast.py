@@ -7,6 +7,7 @@ Reference" in the torch documentation.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -52,6 +53,7 @@ WIDEST = frozenset(
 
 register(sorted(LOWER_PRECISION | FP32 | FP32_RESULT | WIDEST))
 
+_PROCESS = threading.RLock()
 _is_enabled, _lower_dtype, _init = torch.is_autocast_enabled, torch.get_autocast_dtype, torch.autocast.__init__
 _is_available, _cast_inputs = torch.amp.is_autocast_available, torch.amp.autocast_mode._cast
 
@@ -60,9 +62,11 @@ _is_available, _cast_inputs = torch.amp.is_autocast_available, torch.amp.autocas
 def autocast_on_meta() -> Iterator[None]:
     """Take a region of autocast for CUDA although there is no GPU, and one for ``meta``, which torch refuses, for CUDA.
 
-    Modules name the device of their tensors, which is ``meta`` while we run them.
+    Modules name the device of their tensors, which is ``meta`` while we run them. Other threads wait: the functions of
+    torch that answer here are those of the whole process.
     """
     with (
+        _PROCESS,
         patch.object(torch, "is_autocast_enabled", lambda device=_DEVICE: _is_enabled(_as_cuda(device))),
         patch.object(torch, "get_autocast_dtype", lambda device: _lower_dtype(_as_cuda(device))),
         patch.object(torch.amp.autocast_mode, "_cast", _cast_as_cuda),

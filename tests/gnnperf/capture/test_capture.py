@@ -298,3 +298,5 @@ def test_two_threads_trace_at_once() -> None:
     for thread in threads:
         thread.join()
     assert graphs == {2: ["linear/linear"] * 5, 3: ["linear/linear/linear"] * 5}
+    with pytest.raises(RuntimeError):  # nothing of torch stays changed
+        torch.autocast("meta")

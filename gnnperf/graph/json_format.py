@@ -25,7 +25,6 @@ _DEFAULTS: dict[str, tuple[Any, ...]] = {
     "layout": ("row_major",),
     "attributes": ({},),
     "attribute_slopes": ({},),
-    "allocations": ((),),
     "bytes_slope": (0.0,),
     "is_gradient": (False,),
 }

@@ -61,12 +61,16 @@ def _run_on_zeros(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], error: 
     try:
         result = op(*zeros[0], **zeros[1])
     except Exception as failure:
-        reason = (str(failure).strip().splitlines() or [type(failure).__name__])[0]
         raise ValueError(
-            f"op {op._schema.name!r} runs neither on shapes alone nor on zeros ({reason}); "
+            f"op {op._schema.name!r} runs neither on shapes alone nor on zeros ({first_line(failure)}); "
             "register a fake implementation (torch.library.register_fake)"
         ) from failure
     return convert(_checked_dense(result), lambda t: torch.empty_like(t, device="meta"))
+
+
+def first_line(error: BaseException) -> str:
+    """What ``error`` says, in one line; its name if it says nothing."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
 def tensors(values: Any) -> Iterator[torch.Tensor]:

@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves, tree_map
 
+from gnnperf.capture.execution import first_line
+
 
 def meta_copy(module: torch.nn.Module) -> torch.nn.Module:
     """A deep copy of ``module`` whose parameters, buffers and tensor attributes hold no data.
@@ -27,10 +29,9 @@ def meta_copy(module: torch.nn.Module) -> torch.nn.Module:
                     memo[id(tensor)] = _meta_like(tensor)
         return copy.deepcopy(module, memo)
     except Exception as error:
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise ValueError(
-            f"cannot copy {type(module).__name__} to trace it without touching it ({type(error).__name__}: {reason}); "
-            "give gnnperf a module that copy.deepcopy accepts"
+            f"cannot copy {type(module).__name__} to trace it without touching it "
+            f"({type(error).__name__}: {first_line(error)}); give gnnperf a module that copy.deepcopy accepts"
         ) from error
 
 

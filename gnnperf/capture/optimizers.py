@@ -12,6 +12,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from gnnperf.capture.execution import first_line
 from gnnperf.capture.trace import Trace
 from gnnperf.cost import node_cost
 from gnnperf.graph import Attribute
@@ -69,14 +70,11 @@ def _with_defaults(cls: type[torch.optim.Optimizer], parameters: list[torch.nn.P
             return cls(parameters, **settings)  # type: ignore[arg-type]
         except Exception as raised:
             error = error or raised
+    assert error is not None
     raise ValueError(
-        f"{cls.__name__} cannot be made with its default hyperparameters ({_first_line(error)}); "
+        f"{cls.__name__} cannot be made with its default hyperparameters ({first_line(error)}); "
         "give an optimizer of the module's parameters instead of the class"
     ) from error
-
-
-def _first_line(error: Exception | None) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
 def _like(optimizer: torch.optim.Optimizer, parameters: Sequence[torch.nn.Parameter]) -> Maker:
@@ -111,7 +109,7 @@ def _copy(
     try:
         vars(made).update(copy.deepcopy(kept, memo))
     except Exception as error:
-        raise ValueError(f"the optimizer {type(optimizer).__name__} cannot be copied: {_first_line(error)}") from error
+        raise ValueError(f"the optimizer {type(optimizer).__name__} cannot be copied: {first_line(error)}") from error
     return made
 
 
@@ -156,7 +154,7 @@ class Update:
             with repeated, _AnyValue():
                 optimizer.step()
         except Exception as error:
-            raise ValueError(f"the optimizer {self.name} cannot be captured: {_first_line(error)}") from error
+            raise ValueError(f"the optimizer {self.name} cannot be captured: {first_line(error)}") from error
         self.flops = int(sum(node_cost(node).flops for node in repeated.nodes))
         self._loop_scratch_bytes = _most_alive(repeated)
         self.state = [t for t in _tensors(optimizer.state.values()) if t.dim()]

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves
 
+from gnnperf.capture.execution import first_line
 from gnnperf.capture.interception import intercepting
 from gnnperf.capture.module_copy import meta_inputs
 from gnnperf.capture.optimizers import Maker, Update
@@ -152,11 +153,12 @@ class Step:
             with trace.path.follow(self.module), trace, intercepting(trace):
                 yield
         except Exception as error:
-            reason = str(error).strip().splitlines() or [type(error).__name__]
             path = trace.path.of_error(error)
             place = f" (in {path})" if path else ""
             phase = "" if trace.phase == "forward" else f" in its {trace.phase}"
-            raise ValueError(f"{self.name} does not run on the given input{place}{phase}: {reason[0]}") from error
+            raise ValueError(
+                f"{self.name} does not run on the given input{place}{phase}: {first_line(error)}"
+            ) from error
 
 
 def default_loss(output: Any, target: torch.Tensor | None) -> torch.Tensor:

@@ -1,4 +1,3 @@
-import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -133,11 +132,8 @@ def test_damaged_files_and_wrong_folders_are_named(tmp_path):
 
 
 @pytest.fixture(scope="module")
-def clone() -> Path:
-    folder = os.environ.get("GNNPERF_JUSTUS_RESULTS")
-    if not folder:
-        pytest.skip("set GNNPERF_JUSTUS_RESULTS to a clone of CDECatapult/ml-performance-prediction")
-    return Path(folder)
+def clone(real_clone) -> Path:
+    return real_clone("GNNPERF_JUSTUS_RESULTS", "CDECatapult/ml-performance-prediction")
 
 
 def test_the_real_files_are_read_whole(clone):

@@ -1,7 +1,6 @@
 import ast
 import json
 import math
-import os
 from pathlib import Path
 
 import pandas as pd
@@ -127,11 +126,8 @@ def test_a_wrong_folder_is_named(tmp_path):
 
 
 @pytest.fixture(scope="module")
-def clone() -> Path:
-    folder = os.environ.get("GNNPERF_NEUSIGHT_RESULTS")
-    if not folder:
-        pytest.skip("set GNNPERF_NEUSIGHT_RESULTS to a clone of sitar-lab/NeuSight")
-    return Path(folder)
+def clone(real_clone) -> Path:
+    return real_clone("GNNPERF_NEUSIGHT_RESULTS", "sitar-lab/NeuSight")
 
 
 def test_the_real_files_are_read_whole(clone):

@@ -12,7 +12,7 @@ MATRIX_PRECISIONS = ("fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "int8")
 
 @dataclass(frozen=True)
 class Link:
-    """What joins a device to its host.
+    """What joins a device to its host, or to others of its kind.
 
     Attributes:
         name: For people, such as ``PCIe 4.0 x16``.
@@ -39,14 +39,19 @@ class Device:
         architecture: Kebab-case family, such as ``ampere`` or ``rdna3``; ``unknown`` if not given.
         units: Streaming multiprocessors, compute units or CPU cores.
         clock_hz: Boost clock of a GPU; turbo clock of a CPU (its file says which).
+        base_clock_hz: Clock at which the rates of a CPU hold, of its large cores; ``None`` where that is ``clock_hz``.
         vector_flops_per_s: Peak by precision outside of the matrix units, for precisions that the hardware has.
         matrix_flops_per_s: Dense peak by precision of the matrix units; empty without such units.
         memory_bandwidth_bytes_per_s: Peak of the device's own memory; of all channels populated for a CPU.
         memory_bytes: Capacity of that memory; for a CPU the host's memory that its file assumes.
+        memory_bus_bits: Width of the bus to that memory, all channels together.
+        memory_transfer_rate_per_s: Transfers on every pin of that bus, both edges of the clock counted.
         l2_cache_bytes: Size of the last-level cache: L2 of most GPUs, L3 of CPUs, AMD's Infinity Cache.
         year: When it came out.
         power_watts: Board power of a GPU, base power of a CPU.
+        list_price_usd: Published list price at launch, in dollars of that day, without tax.
         link: To the host; ``None`` for a CPU, which is the host, and where unknown.
+        peer_link: To devices of the same kind past the host, such as NVLink: all its lanes together, one direction.
         sources: For every field that holds numbers, the document that they come from.
     """
 
@@ -65,6 +70,11 @@ class Device:
     year: int | None = None
     power_watts: float | None = None
     link: Link | None = None
+    base_clock_hz: float | None = None
+    memory_bus_bits: int | None = None
+    memory_transfer_rate_per_s: float | None = None
+    list_price_usd: float | None = None
+    peer_link: Link | None = None
     sources: dict[str, str] = field(default_factory=dict, hash=False)
 
     def peak_flops_per_s(self, precision: str, matrix: bool) -> float:

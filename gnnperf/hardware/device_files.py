@@ -23,11 +23,15 @@ NUMBERS: dict[str, tuple[float, float, str]] = {
     "power_watts": (0.1, 1e5, "watts"),
     "units": (1, 1e6, "multiprocessors, compute units or cores"),
     "clock_hz": (1e7, 1e11, "hertz"),
+    "base_clock_hz": (1e7, 1e11, "hertz"),
     "memory_bandwidth_bytes_per_s": (1e8, 1e15, "bytes per second"),
     "memory_bytes": (1e6, 1e14, "bytes"),
+    "memory_bus_bits": (8, 1e6, "bits"),
+    "memory_transfer_rate_per_s": (1e6, 1e12, "transfers per second"),
     "l2_cache_bytes": (1e3, 1e11, "bytes"),
+    "list_price_usd": (1, 1e7, "US dollars"),
 }
-WHOLE_NUMBERS = ("year", "units", "memory_bytes", "l2_cache_bytes")
+WHOLE_NUMBERS = ("year", "units", "memory_bytes", "memory_bus_bits", "l2_cache_bytes")
 RATES: dict[str, tuple[str, ...]] = {
     "vector_flops_per_s": VECTOR_PRECISIONS,
     "matrix_flops_per_s": MATRIX_PRECISIONS,
@@ -37,19 +41,26 @@ LINK_NUMBERS: dict[str, tuple[float, float, str]] = {
     "bandwidth_bytes_per_s": (1e6, 1e15, "bytes per second"),
     "latency_s": (1e-9, 1.0, "seconds"),
 }
-FIELDS = (*TEXTS, *NUMBERS, *RATES, "link", "sources")
+LINKS = ("link", "peer_link")
+FIELDS = (*TEXTS, *NUMBERS, *RATES, *LINKS, "sources")
 
-# PCI Express Base Specification: giga-transfers per second and lane, and the share that its encoding leaves for data.
+# PCI Express Base Specification: giga-transfers per second and lane, and the share that its encoding leaves for data
+# (of 6.0 the 236 bytes of packets in a flit of 256).
 PCIE_LANE_BITS_PER_S = {
     "1.0": 2.5e9 * 8 / 10,
     "2.0": 5e9 * 8 / 10,
     "3.0": 8e9 * 128 / 130,
     "4.0": 16e9 * 128 / 130,
     "5.0": 32e9 * 128 / 130,
+    "6.0": 64e9 * 236 / 256,
 }
 # Neugebauer et al., "Understanding PCIe performance for end host networking", SIGCOMM 2018: reading 64 bytes takes
 # 0.5-1 us on PCIe 3.0 hosts; taken for the other generations too. What a framework adds to start a copy is not in it.
 PCIE_LATENCY_S = 1e-6
+# A device that works in the host's memory needs no copy: it reads at its own bandwidth, and the first byte takes one
+# access to DRAM, about 100 ns: A. Frumusanu, "The 2020 Mac Mini unleashed", AnandTech 2020, measures 97 ns on the M1.
+UNIFIED_MEMORY = "unified memory"
+UNIFIED_MEMORY_LATENCY_S = 1e-7
 
 
 def read_device(path: Path) -> Device:
@@ -111,23 +122,27 @@ def _parse_device(content: Any, stem: str) -> Device:
     one_of("kind", values["kind"], KINDS)
     if "fp32" not in values["vector_flops_per_s"]:
         raise ValueError("the field 'vector_flops_per_s.fp32' is missing; every device needs it")
-    link = _link(content["link"]) if "link" in content else None
-    return Device(**values, link=link, sources=_sources(content.get("sources", {})))
+    bandwidth = values["memory_bandwidth_bytes_per_s"]
+    values |= {key: _link(key, content[key], bandwidth) for key in LINKS if key in content}
+    return Device(**values, sources=_sources(content.get("sources", {})))
 
 
-def _link(value: Any) -> Link:
-    """A link from ``PCIe <generation> x<lanes>``, or from a mapping with the fields of ``Link``."""
+def _link(field: str, value: Any, memory_bandwidth_bytes_per_s: float) -> Link:
+    """A link from ``PCIe <generation> x<lanes>`` or ``unified memory``, or from a mapping with ``Link``'s fields."""
+    if value == UNIFIED_MEMORY:
+        return Link(UNIFIED_MEMORY, memory_bandwidth_bytes_per_s, UNIFIED_MEMORY_LATENCY_S)
     if isinstance(value, str):
         match = re.fullmatch(r"PCIe (\d\.0) x(1|2|4|8|16)", value)
         if not match or match[1] not in PCIE_LANE_BITS_PER_S:
-            raise ValueError(f"link must be such as 'PCIe 4.0 x16' or give {', '.join(LINK_NUMBERS)}, not {value!r}")
+            others = f"{UNIFIED_MEMORY!r}, or give {', '.join(LINK_NUMBERS)}"
+            raise ValueError(f"{field} must be such as 'PCIe 4.0 x16', {others}, not {short(value)}")
         return Link(value, PCIE_LANE_BITS_PER_S[match[1]] / 8 * int(match[2]), PCIE_LATENCY_S)
-    content = mapping("link", value, ("name", *LINK_NUMBERS))
+    content = mapping(field, value, ("name", *LINK_NUMBERS))
     for key in LINK_NUMBERS:
         if key not in content:
-            raise ValueError(f"the field 'link.{key}' is missing")
-    numbers = {key: number(f"link.{key}", content[key], limits) for key, limits in LINK_NUMBERS.items()}
-    return Link(line_of_text("link.name", content.get("name", "link")), **numbers)
+            raise ValueError(f"the field '{field}.{key}' is missing")
+    numbers = {key: number(f"{field}.{key}", content[key], limits) for key, limits in LINK_NUMBERS.items()}
+    return Link(line_of_text(f"{field}.name", content.get("name", "link")), **numbers)
 
 
 def _sources(value: Any) -> dict[str, str]:

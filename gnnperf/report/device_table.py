@@ -18,7 +18,7 @@ def print_devices(devices: Sequence[Device], file: TextIO) -> None:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("id", no_wrap=True)
     table.add_column("name")
-    for name in ("year", "memory", "bandwidth", "fp32 FLOP/s", "fp16 FLOP/s"):
+    for name in ("year", "memory", "bandwidth", "fp32\nFLOP/s", "fp16\nFLOP/s", "list\nprice"):
         table.add_column(name, justify="right", no_wrap=True)
     for device in devices:
         table.add_row(
@@ -29,5 +29,6 @@ def print_devices(devices: Sequence[Device], file: TextIO) -> None:
             f"{short_count(device.memory_bandwidth_bytes_per_s)}B/s",
             short_count(device.peak_flops_per_s("fp32", matrix=True)),
             short_count(device.peak_flops_per_s("fp16", matrix=True)),
+            f"${device.list_price_usd:,.0f}" if device.list_price_usd else "",
         )
     make_console(file).print(table)

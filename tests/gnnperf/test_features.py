@@ -1,4 +1,5 @@
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -20,7 +21,7 @@ from gnnperf.features import (
 )
 from gnnperf.graph import PRECISIONS as GRAPH_PRECISIONS
 from gnnperf.graph import ComputationGraph
-from gnnperf.hardware import PRECISIONS, Software, catalogue, load_device
+from gnnperf.hardware import PRECISIONS, Link, Software, catalogue, load_device
 from gnnperf.model import PerformanceModel, Rows
 from gnnperf.training import model_config
 
@@ -166,6 +167,21 @@ def test_devices_are_described_by_finite_numbers_near_one(device):
     assert torch.isfinite(values).all() and values.abs().max() < 6
     rates = device_rates(device)
     assert rates.shape == (2 * len(PRECISIONS) + 4,) and rates.dtype == torch.float64 and (rates > 0).all()
+
+
+def test_prices_buses_and_links_are_no_features():
+    device = load_device("i9-10940x")
+    bare = replace(
+        device,
+        list_price_usd=None,
+        memory_bus_bits=None,
+        memory_transfer_rate_per_s=None,
+        base_clock_hz=None,
+        peer_link=Link("NVLink", 1e11, 1e-6),
+        link=Link("PCIe", 1e10, 1e-6),
+    )
+    assert torch.equal(device_features(device), device_features(bare))
+    assert torch.equal(device_rates(device), device_rates(bare))
 
 
 def test_rates_are_those_of_the_spec_sheet():

@@ -28,7 +28,9 @@ def test_user_file_needs_little(tmp_path: Path) -> None:
     device = load_device(str(write(tmp_path / "my card.yaml")))
     assert (device.id, device.name, device.vendor, device.architecture) == ("my card", "my card", "unknown", "unknown")
     assert device.matrix_flops_per_s == {} and device.sources == {}
-    assert (device.l2_cache_bytes, device.year, device.power_watts, device.link) == (None, None, None, None)
+    for optional in ("l2_cache_bytes", "year", "power_watts", "link", "base_clock_hz", "memory_bus_bits"):
+        assert getattr(device, optional) is None
+    assert (device.memory_transfer_rate_per_s, device.list_price_usd, device.peer_link) == (None, None, None)
     assert load_device(device) is device
     copy = tmp_path / "copy.json"
     copy.write_text(json.dumps(MINIMAL), encoding="utf-8")
@@ -51,7 +53,20 @@ def test_links(tmp_path: Path) -> None:
     assert link is not None and link.bandwidth_bytes_per_s == pytest.approx(7.88e9, rel=0.01)
     values = {"name": "unified memory", "bandwidth_bytes_per_s": 1e11, "latency_s": 1e-7}
     assert load_device(write(tmp_path / "a.yaml", link=values)).link == Link("unified memory", 1e11, 1e-7)
-    assert "PCIe 4.0 x16" in error_of(write(tmp_path / "a.yaml", link="PCIe 9.0 x16"))
+    shared = load_device(write(tmp_path / "a.yaml", link="unified memory")).link
+    assert shared is not None and shared.bandwidth_bytes_per_s == MINIMAL["memory_bandwidth_bytes_per_s"]
+    assert "link must be such as 'PCIe 4.0 x16', 'unified memory', or give" in error_of(
+        write(tmp_path / "a.yaml", link="PCIe 9.0 x16")
+    )
+    peers = load_device(write(tmp_path / "a.yaml", peer_link=values | {"name": "NVLink 4.0 x18"})).peer_link
+    assert peers == Link("NVLink 4.0 x18", 1e11, 1e-7)
+    assert "'peer_link.latency_s' is missing" in error_of(
+        write(tmp_path / "a.yaml", peer_link={"bandwidth_bytes_per_s": 1e11})
+    )
+    assert "peer_link.latency_s must be positive" in error_of(
+        write(tmp_path / "a.yaml", peer_link=values | {"latency_s": 0})
+    )
+    error_of(write(tmp_path / "a.yaml", link="PCIe" * 1000))
     assert "'link.latency_s' is missing" in error_of(write(tmp_path / "a.yaml", link={"bandwidth_bytes_per_s": 1e11}))
 
 
@@ -79,6 +94,10 @@ def test_bad_number(tmp_path: Path, field: str, value: object) -> None:
         ({"vector_flops_per_s": 2e12}, "vector_flops_per_s must be a mapping"),
         ({"memory_bandwidth_bytes_per_s": 936}, "in bytes per second between"),
         ({"units": 1.5}, "units must be a whole number"),
+        ({"list_price_usd": "free"}, "list_price_usd must be a number (US dollars), not 'free'"),
+        ({"memory_bus_bits": 0.5}, "memory_bus_bits must be in bits between 8 and 1e+06, not 0.5"),
+        ({"memory_transfer_rate_per_s": 21}, "memory_transfer_rate_per_s must be in transfers per second between"),
+        ({"base_clock_hz": 2.5}, "base_clock_hz must be in hertz between"),
         ({"kind": "tpu"}, "kind must be one of gpu, cpu, accelerator, not 'tpu'"),
         ({"name": 5}, "name must be a line of text, not 5"),
         ({"name": "a\nb"}, "name must be a line of text"),

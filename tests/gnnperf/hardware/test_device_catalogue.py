@@ -10,7 +10,7 @@ rtx-3090 rtx-4090 rtx-5090 rtx-pro-6000-max-q a100-pcie-40gb a100-sxm4-40gb a100
 h200-sxm-141gb v100-pcie-32gb p100-pcie-16gb t4 p4 l4 l40s a10 k40 k80 m60 gtx-1080-ti rtx-2080-ti titan-xp titan-v
 titan-rtx mi100 mi210 mi250 rx-6800 rx-7800-xt rx-7900-xtx i9-10940x i7-12700h
 """.split()
-NUMBER_FIELDS = (
+EXPECTED = (
     "year",
     "power_watts",
     "units",
@@ -19,61 +19,19 @@ NUMBER_FIELDS = (
     "matrix_flops_per_s",
     "memory_bandwidth_bytes_per_s",
     "memory_bytes",
+    "memory_bus_bits",
+    "memory_transfer_rate_per_s",
     "l2_cache_bytes",
 )
-# fp32 lanes of one unit; pascal depends on the chip.
-LANES = {
-    "kepler": 192,
-    "maxwell": 128,
-    "volta": 64,
-    "turing": 64,
-    "ada": 128,
-    "hopper": 128,
-    "blackwell": 128,
-    "cdna1": 64,
-    "cdna2": 64,
-    "cdna3": 128,
-    "rdna2": 64,
-    "rdna3": 128,
-}
-HALF_RATE_CHIPS = ("p100", "a100", "a30")  # GP100 and GA100 have 64 lanes, the smaller chips of their families 128
-# Memory buses: bits and Gb/s a pin, independent of the catalogue's text.
-BUSES = {
-    "rtx-3090": (384, 19.5),
-    "rtx-4090": (384, 21),
-    "rtx-5090": (512, 28),
-    "rtx-pro-6000-max-q": (512, 28),
-    "a100-pcie-40gb": (5120, 2.43),
-    "a100-sxm4-80gb": (5120, 3.186),
-    "h100-sxm5-80gb": (5120, 5.24),
-    "v100-pcie-32gb": (4096, 1.754),
-    "p100-pcie-16gb": (4096, 1.43),
-    "t4": (256, 10),
-    "p4": (256, 6),
-    "l4": (192, 12.5),
-    "l40s": (384, 18),
-    "a10": (384, 12.5),
-    "k40": (384, 6),
-    "k80": (384, 5),
-    "m60": (256, 5),
-    "gtx-1080-ti": (352, 11),
-    "rtx-2080-ti": (352, 14),
-    "titan-xp": (384, 11.4),
-    "titan-v": (3072, 1.7),
-    "titan-rtx": (384, 14),
-    "mi100": (4096, 2.4),
-    "mi210": (4096, 3.2),
-    "mi250": (4096, 3.2),
-    "rx-6800": (256, 16),
-    "rx-7800-xt": (256, 19.5),
-    "rx-7900-xtx": (384, 20),
-    "i9-10940x": (4 * 64, 2.933),
-    "i7-12700h": (2 * 64, 4.8),
-}
+OPTIONAL = ("base_clock_hz", "list_price_usd", "link", "peer_link")
+LATENCY_TABLES = """
+gtx-1080-ti titan-x-pascal titan-xp titan-rtx xeon-silver-4114 xeon-silver-4210r xeon-gold-6226 xeon-gold-6240 pixel-2
+pixel-3 samsung-galaxy-s7 essential-ph-1 raspberry-pi-4 eyeriss fpga jetson-tx2 i7-7820x jetson-nano
+""".split()
 
 
 def test_catalogue_keeps_its_promises() -> None:
-    assert set(PROMISED) <= set(device_ids())
+    assert set(PROMISED) <= set(device_ids()) and len(device_ids()) >= 75
     assert list(catalogue()) == sorted(catalogue()) == list(device_ids())
     for device_id, device in catalogue().items():
         assert device.id == device_id
@@ -81,27 +39,30 @@ def test_catalogue_keeps_its_promises() -> None:
         hash(device)
 
 
+def test_devices_of_published_latency_tables_are_there() -> None:
+    assert set(LATENCY_TABLES) <= set(device_ids())
+    kinds = {load_device(device_id).kind for device_id in LATENCY_TABLES}
+    assert kinds == {"gpu", "cpu", "accelerator"}
+
+
 @pytest.mark.parametrize("device", catalogue().values(), ids=device_ids())
 def test_every_number_has_a_source(device: Device) -> None:
-    for field in NUMBER_FIELDS:
+    for field in (*EXPECTED, *OPTIONAL):
         known = getattr(device, field) is not None
-        assert known or device.id not in PROMISED
+        assert known or field in OPTIONAL or device.id not in PROMISED
         assert not known or len(device.sources[field]) > 20, field
+        assert known or field not in device.sources, field
     assert (device.link is not None) == (device.kind != "cpu")
-    assert device.link is None or "link" in device.sources
+    for link in (device.link, device.peer_link):
+        assert link is None or 4e8 < link.bandwidth_bytes_per_s < 1e13
+        assert link is None or 1e-8 < link.latency_s < 1e-5
 
 
-@pytest.mark.parametrize("device", [d for d in catalogue().values() if d.kind == "gpu"], ids=lambda d: d.id)
-def test_gpu_rates_follow_from_units_and_clock(device: Device) -> None:
-    lanes = LANES.get(device.architecture, 64 if device.id.startswith(HALF_RATE_CHIPS) else 128)
-    fp32 = device.vector_flops_per_s["fp32"]
-    assert fp32 == pytest.approx(device.units * lanes * 2 * device.clock_hz, rel=0.03)
-    if "fp16" in device.matrix_flops_per_s:
-        assert device.matrix_flops_per_s["fp16"] >= device.vector_flops_per_s.get("fp16", fp32)
-    share = device.vector_flops_per_s["fp64"] / fp32
-    assert min(abs(share * d - 1) for d in (1, 2, 3, 16, 32, 64)) < 0.03
-    assert 5 < fp32 / device.memory_bandwidth_bytes_per_s < 130
-    assert 5e9 < device.link.bandwidth_bytes_per_s < 70e9  # type: ignore[union-attr]
+def test_what_it_costs_is_known_of_most_cards_that_shops_sell() -> None:
+    consumer = [device for device in catalogue().values() if "GeForce" in device.name and "Laptop" not in device.name]
+    assert len(consumer) > 30 and all(device.list_price_usd for device in consumer)
+    assert load_device("h100-sxm5-80gb").list_price_usd is None  # NVIDIA publishes none
+    assert all(50 < device.list_price_usd < 20_000 for device in catalogue().values() if device.list_price_usd)
 
 
 def test_tensor_cores_follow_from_units_and_clock() -> None:
@@ -124,21 +85,6 @@ def test_tensor_cores_follow_from_units_and_clock() -> None:
     }.items():
         device = load_device(device_id)
         assert device.matrix_flops_per_s["fp16"] == pytest.approx(device.units * rate * device.clock_hz, rel=0.03)
-
-
-@pytest.mark.parametrize("device_id", BUSES)
-def test_bandwidth_follows_from_the_bus(device_id: str) -> None:
-    bits, gigabits_per_s = BUSES[device_id]
-    expected = bits * gigabits_per_s * 1e9 / 8
-    assert load_device(device_id).memory_bandwidth_bytes_per_s == pytest.approx(expected, rel=0.01)
-
-
-def test_cpu_rates() -> None:
-    for device_id, flops_per_clock, base_hz in (("i9-10940x", 14 * 64, 3.3e9), ("xeon-gold-6240", 18 * 64, 2.6e9)):
-        rates = load_device(device_id).vector_flops_per_s
-        assert rates["fp32"] == pytest.approx(flops_per_clock * base_hz, rel=0.01)
-        assert rates["fp64"] == pytest.approx(rates["fp32"] / 2)
-    assert load_device("i7-12700h").vector_flops_per_s["fp32"] == pytest.approx(192 * 2.3e9 + 128 * 1.7e9, rel=0.01)
 
 
 def test_one_id_reads_one_file(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,7 @@
 """Records joined with the graphs of their networks, as tensors ready to train on.
 
 Graphs and their tensors are kept in a cache folder, so that the next run starts at once; deleting it loses nothing.
+Single layers are many and small: of them only the tensors are kept, many in a file.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field, fields, replace
+from functools import cache
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -28,6 +30,7 @@ from gnnperf.features import FEATURE_VERSION, graph_data
 from gnnperf.graph import FORMAT_VERSION, ComputationGraph
 from gnnperf.networks import ZooModel
 from gnnperf.output import replace_whole
+from gnnperf.packed_graphs import PACK_SIZE, PackedGraphs
 from gnnperf.records import Record, parse_dims
 
 CAPTURE_VERSION = 4
@@ -48,6 +51,11 @@ class Network:
     fast_norm: bool = False
     optimizer: str = ""
     dims: str = ""
+
+    @property
+    def is_layer(self) -> bool:
+        """Whether this is a single layer, whose graph is captured as quickly as it is read."""
+        return self.name.startswith("layer:")
 
     @property
     def digest(self) -> str:
@@ -81,6 +89,7 @@ class GraphStore:
         self._data = Path(folder) / f"data-{FORMAT_VERSION}.{CAPTURE_VERSION}.{FEATURE_VERSION}"
         for path in (self._graphs, self._data):
             path.mkdir(parents=True, exist_ok=True)
+        self._layers = PackedGraphs(self._data / "layers")
 
     def graph(self, network: Network, batch_size: int) -> ComputationGraph:
         """The graph of ``network``.
@@ -91,6 +100,8 @@ class GraphStore:
         return _at(network, self._captured(network), batch_size)
 
     def _captured(self, network: Network) -> ComputationGraph:
+        if network.is_layer:
+            return self._capture(network)
         path = self._graphs / f"{network.digest}.json.gz"
         if path.exists():
             return ComputationGraph.from_json(gzip.decompress(path.read_bytes()).decode(), str(path))
@@ -112,7 +123,12 @@ class GraphStore:
         return _capture(network, model)
 
     def data(self, network: Network, batch_sizes: Iterable[int]) -> tuple[GraphFacts, dict[int, Data]]:
-        """The tensors of ``network`` at each batch size, from the cache where they are; failures are not kept."""
+        """The tensors of ``network`` at each batch size, from the cache where they are; failures are not kept.
+
+        Those of layers reach the cache with ``flush``.
+        """
+        if network.is_layer:
+            return self._layer_data(network, batch_sizes)
         path = self._data / f"{network.digest}.pt"
         content = torch.load(path, weights_only=True) if path.exists() else {"facts": None, "data": {}}
         missing = sorted(set(batch_sizes) - content["data"].keys())
@@ -129,11 +145,33 @@ class GraphStore:
     def _fill(self, network: Network, batch_sizes: Sequence[int], content: dict) -> None:
         graph = self._captured(network)
         content["data"] |= {b: graph_data(_at(network, graph, b)).to_dict() for b in batch_sizes}
-        content["facts"] = {
-            "parameter_count": graph.parameter_count,
-            "content": graph.content_hash,
-            "structure": graph.structure_hash,
-        }
+        content["facts"] = _facts(graph)
+
+    def _layer_data(self, network: Network, batch_sizes: Iterable[int]) -> tuple[GraphFacts, dict[int, Data]]:
+        keys = {b: f"{network.digest}@{b}" for b in batch_sizes}
+        if missing := [b for b, key in keys.items() if self._layers.get(key) is None]:
+            try:
+                graph = self._capture(network)
+                for b in missing:
+                    self._layers.add(keys[b], _facts(graph), graph_data(_at(network, graph, b)).to_dict())
+            except ValueError as error:
+                return GraphFacts(error=str(error)), {}
+        found = {b: entry for b, key in keys.items() if (entry := self._layers.get(key)) is not None}
+        facts = next(facts for facts, _ in found.values())
+        return GraphFacts(**facts), {b: Data.from_dict(data) for b, (_, data) in found.items()}
+
+    def flush(self) -> None:
+        """Write what is not in the cache yet."""
+        self._layers.flush()
+
+
+def _facts(graph: ComputationGraph) -> dict[str, int | str]:
+    """``GraphFacts`` of a graph that was captured, as they are saved."""
+    return {
+        "parameter_count": graph.parameter_count,
+        "content": graph.content_hash,
+        "structure": graph.structure_hash,
+    }
 
 
 def _at(network: Network, graph: ComputationGraph, batch_size: int) -> ComputationGraph:
@@ -206,14 +244,21 @@ def build_dataset(records: Iterable[Record], cache: str | Path, workers: int = 1
             dataset.skipped[f"status {record.status}"] += 1
         else:
             groups[_network(record)].append(record)
-    jobs = [(Path(cache), network, _batch_sizes(group)) for network, group in sorted(groups.items())]
+    jobs = [(network, _batch_sizes(group)) for network, group in sorted(groups.items())]
     if workers > 1:
-        _prepare_all(jobs, workers)
+        _prepare_all(Path(cache), jobs, workers)
     store = GraphStore(cache)
     positions: dict[tuple[str, int], int] = {}
-    for _, network, batch_sizes in track(jobs, "reading graphs"):
-        _join(*store.data(network, batch_sizes), groups[network], positions, dataset)
+    try:
+        for network, batch_sizes in track(jobs, "reading graphs"):
+            _join(*store.data(network, batch_sizes), groups[network], positions, dataset)
+    finally:
+        store.flush()
     return dataset
+
+
+# A network and the batch sizes at which its tensors are wanted.
+Job = tuple[Network, list[int]]
 
 
 def _network(record: Record) -> Network:
@@ -233,10 +278,13 @@ def _batch_sizes(group: list[Record]) -> list[int]:
     return sorted({record.batch_size for record in group})
 
 
-def _prepare_all(jobs: list[tuple[Path, Network, list[int]]], workers: int) -> None:
+def _prepare_all(folder: Path, jobs: list[Job], workers: int) -> None:
+    layers = [job for job in jobs if job[0].is_layer]
+    parts = [[job] for job in jobs if not job[0].is_layer]
+    parts += [layers[start : start + PACK_SIZE] for start in range(0, len(layers), PACK_SIZE)]
     with ProcessPoolExecutor(workers, get_context("spawn"), initializer=_start_worker) as pool:
-        waiting = [pool.submit(_prepare, *job) for job in jobs]
-        for done in track(as_completed(waiting), "capturing networks", total=len(jobs)):
+        waiting = [pool.submit(_prepare, folder, part) for part in parts]
+        for done in track(as_completed(waiting), "capturing networks", total=len(parts)):
             done.result()
 
 
@@ -245,8 +293,17 @@ def _start_worker() -> None:
     gc.set_threshold(200_000, 50, 100)  # graphs are many small objects that stay: frequent collections find nothing
 
 
-def _prepare(folder: Path, network: Network, batch_sizes: list[int]) -> None:
-    GraphStore(folder).data(network, batch_sizes)
+def _prepare(folder: Path, jobs: list[Job]) -> None:
+    store = _store_of_worker(folder)
+    for network, batch_sizes in jobs:
+        store.data(network, batch_sizes)
+    store.flush()
+
+
+@cache
+def _store_of_worker(folder: Path) -> GraphStore:
+    """One for all of a process, because a store that reads layers reads all that there are."""
+    return GraphStore(folder)
 
 
 def _join(

@@ -24,9 +24,9 @@ def check_limit(limit_per_file: int | None) -> None:
     """Check how many rows of a file are wanted; None for all.
 
     Raises:
-        ValueError: If it is not positive.
+        ValueError: If it is no positive number.
     """
-    if limit_per_file is not None and limit_per_file < 1:
+    if limit_per_file is not None and not (isinstance(limit_per_file, int) and limit_per_file >= 1):
         raise ValueError(f"limit_per_file must be at least 1, not {limit_per_file}")
 
 

@@ -11,7 +11,7 @@ lie in the cache). ``bmm`` multiplies (B, M, N) by (B, N, K): N is what is summe
 (B, M, N) and output (B, M, K); the tables agree, as every row with N = 1, and every row of an AMD card, lists a kernel
 that copies it. ``conv`` has none, and square kernels and images. ``ln`` (with weight and bias), ``softmax`` and the
 elementwise ops ran along H on (B, H), the latter on two tensors of that shape, or, where the name ends in ``u``, on
-one and a number between 0 and 1. GELU is the exact one. The elementwise ops and convolutions ran on zeros.
+one and a number between 0 and 1. GELU is the exact one. All but ``bmm`` and ``linear`` ran on zeros.
 """
 
 from __future__ import annotations

@@ -7,7 +7,8 @@ import pytest
 from data_collection.neusight_kernels import OPS, import_neusight_kernels
 from gnnperf import networks
 from gnnperf.cost import node_cost
-from gnnperf.dataset import GraphStore, Network, build_dataset
+from gnnperf.dataset import build_dataset
+from gnnperf.graph_store import GraphStore, Network
 from gnnperf.hardware import device_ids
 from gnnperf.records import Record, read_records, write_records
 

@@ -10,7 +10,8 @@ from data_collection.neusight_results import NETWORKS, import_neusight
 from gnnperf import networks
 from gnnperf.aggregates import node_table
 from gnnperf.cost import node_cost
-from gnnperf.dataset import GraphStore, Network, build_dataset
+from gnnperf.dataset import build_dataset
+from gnnperf.graph_store import GraphStore, Network
 from gnnperf.hardware import device_ids
 
 pytest.importorskip("transformers")

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import gnnperf
-import gnnperf.dataset as dataset_module
+import gnnperf.graph_store as graph_store
 import gnnperf.packed_graphs as packed_graphs
 from gnnperf.dataset import build_dataset
 from gnnperf.features import graph_data
@@ -75,7 +75,7 @@ def test_layers_of_records_share_files_and_come_from_them_again(record, tmp_path
     assert len(first.samples) == len(first.graphs) == 8 and first.skipped.total() == 1
     assert len(list(tmp_path.rglob("*.pt"))) == 1
     assert not list(tmp_path.rglob("*.json.gz"))
-    monkeypatch.setattr(dataset_module, "_capture", lambda *_: pytest.fail("captured again"))
+    monkeypatch.setattr(graph_store, "_capture", lambda *_: pytest.fail("captured again"))
     again = build_dataset(rows, tmp_path)
     assert [s.record for s in again.samples] == [s.record for s in first.samples]
     for a, b in zip(first.graphs, again.graphs, strict=True):

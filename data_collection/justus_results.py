@@ -30,7 +30,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from data_collection.imports import Import
+from data_collection.imports import Import, check_limit, drawn
 from gnnperf.records import Record
 
 SOURCE = "CDECatapult+ml-performance-prediction"
@@ -65,8 +65,7 @@ def import_justus(clone: str | Path, limit_per_file: int | None = None, seed: in
     Raises:
         ValueError: If there are no such files, one is damaged, or the limit is not positive.
     """
-    if limit_per_file is not None and limit_per_file < 1:
-        raise ValueError(f"limit_per_file must be at least 1, not {limit_per_file}")
+    check_limit(limit_per_file)
     files = sorted((Path(clone) / "prediction_model" / "data").glob("*.parquet"))
     if not files:
         raise ValueError(
@@ -103,10 +102,7 @@ def _import_file(path: Path, limit: int | None, seed: int, result: Import) -> No
     ):
         if count:
             result.skipped[reason] += int(count)
-    rows = rows[timed & single]
-    if limit is not None and len(rows) > limit:
-        result.skipped["not drawn for the sample"] += len(rows) - limit
-        rows = rows.iloc[np.sort(np.random.default_rng(seed).choice(len(rows), limit, replace=False))]
+    rows = drawn(rows[timed & single], limit, seed, result)
     result.records += _records(kind, DEVICES[parsed["device"].lower()], f"prediction_model/data/{path.name}", rows)
 
 

@@ -24,6 +24,7 @@ import re
 from pathlib import Path
 
 from data_collection.imports import Import
+from data_collection.neusight_nodes import node_times_ms
 from gnnperf.records import Record
 
 SOURCE = "sitar-lab+NeuSight"
@@ -119,6 +120,7 @@ def _import_file(path: Path) -> Record | str:
         label="forward" if inference else "forward, loss, backward",
         dims=f"seq={int(parsed['seq'])}",
         attention="decomposed",
+        node_times_ms=node_times_ms(path.with_suffix(".csv")),
     )
 
 

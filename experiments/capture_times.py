@@ -11,8 +11,8 @@ import pandas as pd
 from omegaconf import DictConfig
 from rich.progress import track
 
+from data_collection.mains import one_line_errors
 from experiments.data import load_records
-from experiments.mains import one_line_errors
 from experiments.tables import show
 from gnnperf import networks
 from gnnperf.capture import capture_owned

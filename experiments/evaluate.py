@@ -10,9 +10,9 @@ import numpy as np
 import pandas as pd
 from omegaconf import DictConfig, ListConfig
 
+from data_collection.mains import one_line_errors
 from experiments.data import load_dataset, make_split
 from experiments.loggers import open_logger
-from experiments.mains import one_line_errors
 from experiments.tables import ScoredRows, file_label, improvement, on_cpu, show
 from gnnperf.baselines import BASELINES, GradientBoosting
 from gnnperf.dataset import Dataset

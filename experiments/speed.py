@@ -12,7 +12,7 @@ import hydra
 from omegaconf import DictConfig
 
 import gnnperf
-from experiments.mains import one_line_errors
+from data_collection.mains import one_line_errors
 
 
 def speed(config: DictConfig) -> dict[str, float]:

@@ -15,9 +15,9 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from data_collection.mains import one_line_errors
 from experiments.data import load_dataset, make_split
 from experiments.loggers import Loggers, open_logger
-from experiments.mains import one_line_errors
 from experiments.tables import ScoredRows, file_label, show
 from gnnperf.dataset import Dataset
 from gnnperf.features import OPS

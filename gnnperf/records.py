@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 import pyarrow as pa
@@ -17,6 +17,9 @@ from gnnperf.hardware import ATTENTION_IMPLEMENTATIONS, Software
 STATUSES = ("ok", "error", "out_of_memory", "timeout")
 _DIM = re.compile(r"[a-z_]+=[1-9][0-9]*")
 _ARROW_TYPES = {"str": pa.string(), "int": pa.int64(), "float": pa.float64(), "bool": pa.bool_()}
+# Name and milliseconds of each node.
+NodeTimes = tuple[tuple[str, float], ...]
+_ARROW_TYPES["NodeTimes"] = pa.map_(pa.string(), pa.float64())
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +49,8 @@ class Record:
         dims: Sizes of further input dimensions, such as ``seq=512``; several with commas, empty for the network's own.
         attention: One of ``ATTENTION_IMPLEMENTATIONS``; empty for the default of the framework's version.
         parameter_count: Parameters of the network as the source reports them (rounded, maybe); 0 if it does not.
+        node_times_ms: Of the nodes that the source timed, their names there and milliseconds. They need not be the
+            nodes of a captured graph, nor add up to ``time_ms``.
         status: One of ``STATUSES``; ``time_ms`` is NaN unless it is ``ok``.
     """
 
@@ -71,6 +76,7 @@ class Record:
     dims: str = ""
     attention: str = ""
     parameter_count: int = 0
+    node_times_ms: NodeTimes = ()
     status: str = "ok"
 
     @property
@@ -106,6 +112,9 @@ class Record:
             return str(error)
         if self.batch_size < 1 or self.image_size < 0 or self.parameter_count < 0:
             return "a size is negative, or the batch is empty"
+        for name, node_ms in self.node_times_ms:
+            if not (math.isfinite(node_ms) and node_ms >= 0):
+                return f"time {node_ms} ms of node {name!r} is not a number of at least 0"
         if self.status == "ok" and not (math.isfinite(self.time_ms) and self.time_ms > 0):
             return f"time {self.time_ms} ms is not a positive number"
         if self.status != "ok" and not math.isnan(self.time_ms):
@@ -137,7 +146,8 @@ def write_records(records: Iterable[Record], path: str | Path) -> None:
     rows = list(records)
     for record in rows:
         record.validate()
-    pq.write_table(pa.Table.from_pylist([asdict(r) for r in rows], schema=SCHEMA), path)
+    columns = {name: [getattr(record, name) for record in rows] for name in SCHEMA.names}
+    pq.write_table(pa.Table.from_pydict(columns, schema=SCHEMA), path)
 
 
 def read_records(path: str | Path) -> list[Record]:
@@ -154,7 +164,9 @@ def read_records(path: str | Path) -> list[Record]:
         missing = set(SCHEMA.names) - set(table.schema.names)
         what = f"missing {', '.join(sorted(missing))}" if missing else "other columns or types"
         raise ValueError(f"{str(path)!r} does not hold gnnperf records: {what}")
-    records = [Record(**row) for row in table.to_pylist()]
+    columns = {name: table[name].to_pylist() for name in SCHEMA.names}
+    columns["node_times_ms"] = [tuple(times) for times in columns["node_times_ms"]]
+    records = [Record(*row) for row in zip(*columns.values(), strict=True)]
     for record in records:
         record.validate()
     return records

@@ -8,8 +8,8 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("gnnperf", "data_collection", "experiments")
 # Each part of the library imports only what stands before it.
-READING_ORDER = """files graph hardware output cost capture features records networks dataset splits model metrics
-    aggregates baselines training memory weights sources prediction report measure calibration
+READING_ORDER = """files graph hardware output cost capture features records networks packed_graphs graph_store dataset
+    splits model metrics aggregates baselines training memory weights sources prediction report measure calibration
     sparsity commands cli __main__""".split()
 ALLOWED = {
     "gnnperf": {"gnnperf"},

@@ -2,7 +2,7 @@
 
 A zoo name is a prefix, a colon and the name that the library behind the prefix uses: ``timm:resnet50``,
 ``torchvision:resnet18``, ``hf:bert-base-uncased``; ``nasbench201:`` takes the string of a cell, ``layer:`` the
-sizes of a single layer.
+sizes of a single layer or op.
 """
 
 from __future__ import annotations

@@ -10,7 +10,8 @@ from data_collection.neusight_results import NETWORKS, import_neusight
 from gnnperf import networks
 from gnnperf.aggregates import node_table
 from gnnperf.cost import node_cost
-from gnnperf.dataset import GraphStore, Network, build_dataset
+from gnnperf.dataset import build_dataset
+from gnnperf.graph_store import GraphStore, Network
 from gnnperf.hardware import device_ids
 
 pytest.importorskip("transformers")
@@ -49,6 +50,37 @@ def test_a_fused_run_is_compiled(tmp_path):
     (record,) = import_neusight(tmp_path).records
     record.validate()
     assert record.software.compiled and record.software.attention == "decomposed"
+
+
+NODES = """op,target,latency,fw_latency,dtype,Name
+placeholder,input_ids,0.0,0.0,torch.int64,input_ids
+call_method,size,0.011,0.011,,size
+call_module,bert.embeddings,0.5,0.2,torch.float32,bert_embeddings
+call_function,<built-in function add>,0.25,0.25,torch.float32,add
+"""
+
+
+def test_times_of_nodes_are_kept_by_the_names_of_the_table(tmp_path):
+    _write(tmp_path, "bert_large-inf-512-8.json")
+    _write(tmp_path, "bert_large-inf-512-8.csv", NODES)
+    (record,) = import_neusight(tmp_path).records
+    record.validate()
+    assert record.node_times_ms == (("bert_embeddings", 0.5), ("add", 0.25))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", r"not a table \(No columns"),
+        ("a,b\n1,2\n", r"not a table of timed nodes \(it lacks Name, dtype, latency, op\)"),
+        (NODES.replace("0.25,0.25", "quick,0"), "a latency is not a number of milliseconds"),
+    ],
+)
+def test_damaged_tables_of_nodes_are_named(tmp_path, text, message):
+    _write(tmp_path, "bert_large-inf-512-8.json")
+    _write(tmp_path, "bert_large-inf-512-8.csv", text)
+    with pytest.raises(ValueError, match=rf"V100-PCIE-32GB/bert_large-inf-512-8\.csv: {message}"):
+        import_neusight(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -138,6 +170,9 @@ def test_the_real_files_are_read_whole(clone):
     assert {reason.partition(":")[0] for reason in imported.skipped} <= {"several GPUs", "mixture of experts"}
     for record in imported.records:
         record.validate()
+    # Each run but the fused ones has a table of nodes; one layer of many ran faster than the whole network.
+    assert all(record.compiled != bool(record.node_times_ms) for record in imported.records)
+    assert all(sum(ms for _, ms in record.node_times_ms) < record.time_ms for record in imported.records)
 
 
 def _products(table: pd.DataFrame, layers: int) -> int:

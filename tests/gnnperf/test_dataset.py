@@ -4,10 +4,11 @@ from dataclasses import replace
 import pytest
 import torch
 
-import gnnperf.dataset as dataset_module
+import gnnperf.graph_store as graph_store
 from gnnperf.aggregates import node_table
-from gnnperf.dataset import GraphStore, Network, build_dataset, parameter_counts_agree
+from gnnperf.dataset import build_dataset, parameter_counts_agree
 from gnnperf.features import COST_COLUMNS
+from gnnperf.graph_store import GraphStore, Network
 
 pytest.importorskip("timm")
 
@@ -75,7 +76,7 @@ def test_a_training_step_has_a_graph_of_its_own_and_the_structure_of_its_network
 
 def test_the_second_time_comes_from_the_cache(vit, cache, monkeypatch):
     first = build_dataset([vit], cache)
-    monkeypatch.setattr(dataset_module, "_capture", lambda *_: pytest.fail("captured again"))
+    monkeypatch.setattr(graph_store, "_capture", lambda *_: pytest.fail("captured again"))
     second = build_dataset([vit, replace(vit, batch_size=5)], cache)  # another batch size comes from the same graph
     for key, value in first.graphs[0].to_dict().items():
         assert torch.equal(second.graphs[0][key], value) if isinstance(value, torch.Tensor) else True, key
@@ -86,7 +87,7 @@ def test_a_cache_that_cannot_be_written_is_no_failed_capture(vit, tmp_path, monk
     def fail(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(dataset_module, "replace_whole", fail)
+    monkeypatch.setattr(graph_store, "replace_whole", fail)
     with pytest.raises(OSError, match="No space left on device"):
         build_dataset([vit], tmp_path)
 
@@ -123,7 +124,7 @@ def test_a_network_that_does_not_scale_is_captured_at_each_batch_size(vit, cache
         sizes.append(len(model.example_inputs[0]))
         return captured.rescale(sizes[-1])
 
-    monkeypatch.setattr(dataset_module, "_capture", capture)
+    monkeypatch.setattr(graph_store, "_capture", capture)
     monkeypatch.setattr(GraphStore, "_captured", lambda self, network: stiff)
     assert store.graph(network, 6).batch_size == 6
     assert sizes == [6]

@@ -13,7 +13,7 @@ def test_rows_come_back_as_they_were_written(tmp_path, record):
     rows = [
         record,
         replace(record, compiled=True, parameter_count=25_557_032, reparameterized=True),
-        replace(record, dims="seq=512", attention="decomposed"),
+        replace(record, dims="seq=512", attention="decomposed", node_times_ms=(("add", 0.5), ("add_1", 0.0))),
         replace(record, status="out_of_memory", time_ms=math.nan),
     ]
     write_records(rows, tmp_path / "rows.parquet")
@@ -49,6 +49,7 @@ def test_dims_are_read_from_text():
         ({"time_ms": 0.0}, "not a positive number"),
         ({"time_ms": math.inf}, "not a positive number"),
         ({"time_ms": math.nan}, "not a positive number"),
+        ({"node_times_ms": (("add", -1.0),)}, "time -1.0 ms of node .add. is not"),
         ({"status": "timeout"}, "has a time"),
     ],
 )

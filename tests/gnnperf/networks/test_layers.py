@@ -4,6 +4,7 @@ import torch
 import gnnperf
 from gnnperf import networks
 from gnnperf.cost import node_cost
+from gnnperf.graph import Node
 from gnnperf.networks.layers import ACTIVATIONS
 
 CONV = "layer:conv2d,channels_in=3,channels_out=8,kernel=3"
@@ -28,6 +29,55 @@ def test_a_linear_layer_costs_what_is_worked_out_by_hand() -> None:
     graph = gnnperf.zoo("layer:linear,features_in=64,features_out=10,tanh", batch_size=4)
     assert [node.op for node in graph.nodes] == ["linear", "tanh"]
     assert graph.parameter_count == 640 and node_cost(graph.nodes[0]).flops == 2 * 4 * 640
+
+
+def only_node(name: str, batch_size: int) -> Node:
+    """The one op of a layer, whose operands lie in one piece."""
+    graph = gnnperf.zoo(name, batch_size=batch_size)
+    (node,) = graph.nodes
+    assert not graph.edges and not graph.rescale_error
+    assert all(t.layout == "row_major" and not t.broadcast for t in (*node.inputs, *node.outputs))
+    assert gnnperf.zoo(name, batch_size=3).rescale(batch_size).content_hash == graph.content_hash
+    return node
+
+
+def test_rows_of_a_linear_layer_are_a_dimension_of_their_own() -> None:
+    node = only_node("layer:linear,features_in=64,features_out=10,rows=7,bias", 5)
+    assert [t.shape for t in node.inputs] == [(5, 7, 64), (10, 64), (10,)] and node.outputs[0].shape == (5, 7, 10)
+    assert node_cost(node).flops == 2 * 5 * 7 * 64 * 10 + 5 * 7 * 10
+    assert node_cost(node).bytes == 4 * (5 * 7 * 64 + 640 + 10 + 5 * 7 * 10)
+
+
+def test_a_product_of_matrices_costs_what_is_worked_out_by_hand() -> None:
+    node = only_node("layer:matmul,rows=3,depth=5,columns=7", 4)
+    assert node.op == "matmul" and [t.shape for t in node.inputs] == [(4, 3, 5), (4, 5, 7)]
+    assert node_cost(node).flops == 2 * 4 * 3 * 5 * 7
+    assert node_cost(node).bytes == 4 * 4 * (15 + 35 + 21)
+
+
+@pytest.mark.parametrize("op", ["add", "sub", "mul", "div", "pow"])
+def test_ops_of_two_tensors_read_both_and_of_a_number_one(op: str) -> None:
+    both, one = only_node(f"layer:{op},features=9", 4), only_node(f"layer:{op},features=9,scalar", 4)
+    assert both.op == one.op == op
+    assert [t.shape for t in both.inputs] == [(4, 9), (4, 9)] and [t.shape for t in one.inputs] == [(4, 9)]
+    assert (node_cost(both).bytes, node_cost(one).bytes) == (3 * 4 * 36, 2 * 4 * 36)
+    assert node_cost(both).flops == node_cost(one).flops == 36 * (8 if op == "pow" else 1)
+
+
+@pytest.mark.parametrize("op", ["softmax", *ACTIVATIONS])
+def test_ops_of_one_tensor(op: str) -> None:
+    node = only_node(f"layer:{op},features=9", 4)
+    assert node.op == op and [t.shape for t in node.inputs] == [(4, 9)]
+    assert node_cost(node).bytes == 2 * 4 * 36
+    assert [t.shape for t in only_node(f"layer:{op},features=9,rows=2", 4).inputs] == [(4, 2, 9)]
+
+
+def test_a_softmax_and_a_norm_work_along_the_features() -> None:
+    assert only_node("layer:softmax,features=9", 4).attributes == {"axes": [1]}
+    node = only_node("layer:layer_norm,features=9", 4)
+    assert [t.shape for t in node.inputs] == [(4, 9), (9,), (9,)]  # with weights and biases of its own
+    # Mean and standard deviation of every row are written beside the result.
+    assert node_cost(node).bytes == 4 * (36 + 2 * 9 + 36 + 2 * 4)
 
 
 @pytest.mark.parametrize("size", [7, 8, 9, 10])
@@ -88,10 +138,14 @@ def test_with_trained_data_input_and_target_are_updated_too() -> None:
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("conv3d,kernel=3", r"layer:conv3d,kernel=3 names no kind of layer: write layer:conv2d or layer:linear"),
+        ("conv3d,kernel=3", r"layer:conv3d,kernel=3 names no kind of layer: .* the kinds are conv2d, linear, matmul"),
         ("conv2d,kernel=3", "lacks channels_in, channels_out$"),
         ("linear,feature_in=3", r"has no field 'feature_in': did you mean features_in="),
         ("linear,features_in=3,features_out=3,kernel=3", r"has no field 'kernel': linear takes features_in=, .*bias"),
+        ("matmul,rows=3,depth=3,columns=3,bias", r"has no field 'bias': matmul takes rows=, depth=, columns=$"),
+        ("relu,features=3,scalar", r"has no field 'scalar': relu takes features=, rows=$"),
+        ("add,rows=3", "lacks features$"),
+        ("add,features=3,rows=-1", "rows must be a whole number of at least 0, not '-1'"),
         ("linear,features_in=3,features_in=4", "gives features_in twice"),
         ("linear,features_in", "features_in is given without a value"),
         ("linear,features_in=2,features_out=2,bias=1", "bias is a flag and takes no value"),

@@ -15,12 +15,12 @@ from experiments.loggers import open_logger
 from experiments.mains import one_line_errors
 from experiments.tables import ScoredRows, file_label, improvement, on_cpu, show
 from gnnperf.baselines import BASELINES, GradientBoosting
+from gnnperf.batches import predict_ms
 from gnnperf.dataset import Dataset
 from gnnperf.metrics import Array
 from gnnperf.model import Ensemble
 from gnnperf.records import Record
 from gnnperf.splits import Split
-from gnnperf.training import predict_ms
 from gnnperf.weights import load_weights
 
 STRONGEST = "LightGBM"

@@ -19,11 +19,13 @@ from experiments.data import load_dataset, make_split
 from experiments.loggers import Loggers, open_logger
 from experiments.mains import one_line_errors
 from experiments.tables import ScoredRows, file_label, show
+from gnnperf.batches import predict_ms
 from gnnperf.dataset import Dataset
 from gnnperf.features import OPS
 from gnnperf.model import Ensemble, PerformanceModel
 from gnnperf.splits import Split
-from gnnperf.training import Trainer, TrainingConfig, model_config, predict_ms
+from gnnperf.trainer import Trainer
+from gnnperf.training import TrainingConfig, model_config
 from gnnperf.weights import load_weights, save_weights
 
 _INTERVALS = ("interval_log_ratio", "zero_shot_interval_log_ratio")

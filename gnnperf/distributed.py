@@ -106,9 +106,7 @@ def start_ranks(accelerator: str = "cpu") -> Ranks:
     """
     if accelerator not in ACCELERATORS:
         raise ValueError(f"accelerator is {accelerator!r}: write {' or '.join(ACCELERATORS)}")
-    rank, size, local = (
-        int(os.environ.get(name, d)) for name, d in (("RANK", 0), ("WORLD_SIZE", 1), ("LOCAL_RANK", 0))
-    )
+    rank, local, size = (int(os.environ.get(name, "0")) for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE"))
     device = torch.device("cpu")
     if accelerator == "cuda":
         gpus = torch.cuda.device_count()
@@ -120,4 +118,4 @@ def start_ranks(accelerator: str = "cpu") -> Ranks:
         with_nccl = torch.cuda.is_available() and dist.is_nccl_available()
         dist.init_process_group("cpu:gloo,cuda:nccl" if with_nccl else "gloo", timeout=_PATIENCE)
         atexit.register(dist.destroy_process_group)
-    return Ranks(rank, size, device)
+    return Ranks(rank, max(1, size), device)

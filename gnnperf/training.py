@@ -139,11 +139,11 @@ def make_optimizer(model: nn.Module, training: TrainingConfig) -> torch.optim.Op
     Raises:
         ValueError: If there is none of that name.
     """
-    rates = {"lr": training.learning_rate, "weight_decay": training.weight_decay}
+    rate, decay = training.learning_rate, training.weight_decay
     if training.optimizer == "adamw":
-        return torch.optim.AdamW(model.parameters(), **rates)
+        return torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=decay)
     if training.optimizer == "sgd":
-        return torch.optim.SGD(model.parameters(), momentum=training.momentum, **rates)
+        return torch.optim.SGD(model.parameters(), lr=rate, momentum=training.momentum, weight_decay=decay)
     raise ValueError(f"optimizer is {training.optimizer!r}: write adamw or sgd")
 
 

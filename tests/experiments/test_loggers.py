@@ -23,6 +23,7 @@ def _use(logger: dict[str, str], folder: Path) -> None:
         loggers.log({"epoch": 2, "loss": 0.4, "validation": 9.0})
         loggers.table("table", TABLE)
         loggers.figure("plot", _figure())
+        loggers.summary("metrics", {"rows": 3})
 
 
 def test_files(tmp_path):
@@ -44,7 +45,8 @@ def test_an_epoch_done_again_replaces_the_old_one(tmp_path):
 
 def test_none_keeps_tables_and_plots_only(tmp_path):
     _use({"kind": "none"}, tmp_path)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["plot.png", "table.csv"]
+    files = ["metrics.json", "plot.png", "table.csv", "train_config.json"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == files
 
 
 def test_wandb_works_offline_and_asks_for_nothing(tmp_path, monkeypatch):

@@ -8,6 +8,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+import experiments.judge
 import experiments.train
 from experiments.train import train
 from gnnperf.weights import load_weights
@@ -38,10 +39,13 @@ def test_a_run_leaves_weights_numbers_tables_and_plots(configure, tmp_path, caps
         "checkpoint-1.pt",
         "epochs.csv",
         "metrics.json",
+        "train_config.json",
         "validation.csv",
         "validation_by_device.csv",
+        "validation_by_dominant_op_class.csv",
         "validation_by_family.csv",
         "validation_by_file.csv",
+        "validation_predicted_by_op_class.csv",
         "validation_scatter.png",
         "weights",
     }
@@ -56,8 +60,13 @@ def test_nothing_of_the_machine_is_in_the_weights(configure, tmp_path):
 
 def test_test_rows_are_not_looked_at(configure, tmp_path, monkeypatch):
     looked_at = []
-    real = experiments.train.predict_ms
-    monkeypatch.setattr(experiments.train, "predict_ms", lambda m, d, p: looked_at.extend(p) or real(m, d, p))
+    for module, name in (
+        (experiments.train, "predict_ms"),
+        (experiments.judge, "predict_ms"),
+        (experiments.judge, "op_class_times"),
+    ):
+        real = getattr(module, name)
+        monkeypatch.setattr(module, name, lambda m, d, p, real=real: looked_at.extend(p) or real(m, d, p))
     split = {}
     make_split = experiments.train.make_split
     monkeypatch.setattr(experiments.train, "make_split", lambda c, s: split.setdefault("it", make_split(c, s)))

@@ -1,4 +1,3 @@
-import builtins
 import json
 import os
 import subprocess
@@ -104,19 +103,6 @@ def test_intervals_can_be_taken_over(configure, tmp_path, capsys):
     assert "too narrow" not in capsys.readouterr().out
     train(configure("train", "split=all", folder=str(tmp_path / "careless")))
     assert "the intervals are too narrow" in capsys.readouterr().out
-
-
-def test_without_a_logger_wandb_is_never_imported(configure, monkeypatch):
-    real = builtins.__import__
-
-    def blocked(name, *arguments, **keywords):
-        assert name.partition(".")[0] != "wandb", "wandb was imported"
-        return real(name, *arguments, **keywords)
-
-    monkeypatch.delitem(sys.modules, "wandb", raising=False)
-    monkeypatch.setattr(builtins, "__import__", blocked)
-    train(configure("train"))
-    assert "wandb" not in sys.modules
 
 
 @pytest.mark.parametrize("main", ["train", "evaluate"])

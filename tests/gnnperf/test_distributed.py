@@ -28,10 +28,8 @@ def torchrun(processes: int, *command: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.fixture(scope="module")
-def together(toy_dataset, tmp_path_factory) -> list[dict]:
-    """What each of two ranks has in the end."""
-    folder = tmp_path_factory.mktemp("ranks")
+def train_together(toy_dataset, folder: Path, **more) -> subprocess.CompletedProcess[str]:
+    """Two ranks train; each leaves ``result`` with its rank."""
     (folder / "dataset.pkl").write_bytes(pickle.dumps(toy_dataset))
     asked = {
         "dataset": str(folder / "dataset.pkl"),
@@ -41,8 +39,16 @@ def together(toy_dataset, tmp_path_factory) -> list[dict]:
         "training": asdict(TRAINING),
         "checkpoint": str(folder / "checkpoint.pt"),
         "result": str(folder / "result"),
+        **more,
     }
-    done = torchrun(2, str(SCRIPT), json.dumps(asked))
+    return torchrun(2, str(SCRIPT), json.dumps(asked))
+
+
+@pytest.fixture(scope="module")
+def together(toy_dataset, tmp_path_factory) -> list[dict]:
+    """What each of two ranks has in the end."""
+    folder = tmp_path_factory.mktemp("ranks")
+    done = train_together(toy_dataset, folder)
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == ["epoch", "1", "epoch", "2"]  # the first alone reports
     assert sorted(p.name for p in folder.iterdir()) == ["checkpoint.pt", "dataset.pkl", "result.0", "result.1"]
@@ -64,6 +70,17 @@ def test_two_processes_train_the_model_that_one_trains(toy_dataset, together):
         assert ours == pytest.approx([epoch[key] for epoch in alone.history], rel=1e-4)
     last = "validation/mape_percent"
     assert together[0]["history"][-1][last] == pytest.approx(alone.history[-1][last], rel=1e-4)
+
+
+def test_two_killed_processes_go_on_as_if_nothing_had_been(toy_dataset, together, tmp_path):
+    killed = train_together(toy_dataset, tmp_path, kill={"step": 5})
+    assert killed.returncode != 0 and "SIGKILL" in killed.stderr
+    assert not (tmp_path / "result.0").exists()
+    resumed = train_together(toy_dataset, tmp_path)
+    assert resumed.returncode == 0 and resumed.stdout.split() == ["epoch", "2"]
+    for rank in (0, 1):
+        result = torch.load(tmp_path / f"result.{rank}", weights_only=True)
+        assert all(torch.equal(result["weights"][name], t) for name, t in together[rank]["weights"].items())
 
 
 def test_ranks_draw_the_same_noise_and_drop_different_states(toy_dataset, monkeypatch):

@@ -59,8 +59,7 @@ def load_dataset_together(config: DictConfig, ranks: Ranks) -> Dataset:
     Raises:
         ValueError: As ``load_dataset``, or if a rank has other data.
     """
-    dataset = load_dataset(config) if ranks.first else None
-    ranks.wait()
+    dataset = ranks.on_first(lambda: load_dataset(config))
     if dataset is None:
         dataset = load_dataset(OmegaConf.merge(config, {"workers": 1}))
     graphs, samples = dataset.graphs, dataset.samples

@@ -146,7 +146,7 @@ class Wandb:
         """Flush and end the run."""
         self._run.finish()
         own = Path(self._run.dir).parent
-        for folder in own.parent.glob(f"offline-run-*-{self._run.id}"):
+        for folder in own.parent.glob(f"offline-run-*-{self._run.id}*"):
             if folder.name != own.name:
                 shutil.rmtree(folder)
 

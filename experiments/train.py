@@ -57,8 +57,8 @@ def _train(config: DictConfig, ranks: Ranks) -> dict[str, Any]:
     intervals = _taken_over(config.intervals_from)
     facts: dict[str, Any] = {"training_split": split.fingerprint, "experiment": published(config)}
     sizes = _sizes(dataset, split)
-    logger = open_logger(config.logger, folder, {**facts, **sizes}, goes_on=True) if ranks.first else Loggers([])
-    with logger:
+    logger = ranks.on_first(lambda: open_logger(config.logger, folder, {**facts, **sizes}, goes_on=True))
+    with logger or Loggers([]) as logger:
         model, metrics = _members(config, dataset, split, folder, logger, ranks)
         if not ranks.first:
             return {}

@@ -45,10 +45,6 @@ class Ranks:
         """Whether this is the process that writes files, logs and judges."""
         return self.rank == 0
 
-    def wait(self) -> None:
-        """Go on when all processes have come here."""
-        self.sum([0.0])
-
     def sum(self, numbers: Sequence[float]) -> list[float]:
         """The sums over all processes, on each of them."""
         if self.size == 1:
@@ -58,12 +54,29 @@ class Ranks:
         return total.tolist()
 
     def from_first(self, make: Callable[[], T]) -> T:
-        """What ``make`` returns in the first process, in each of them; the others do not call it."""
+        """What ``make`` returns in the first process, in each of them; the others do not call it, but wait.
+
+        Raises:
+            ValueError: In each of them, if ``make`` raises one.
+        """
         if self.size == 1:
             return make()
-        box: list[Any] = [make() if self.first else None]
+        box: list[Any] = [None, ""]
+        try:
+            box = [make() if self.first else None, ""]
+        except ValueError as error:
+            box = [None, str(error) or "a wrong value"]
         dist.broadcast_object_list(box, src=0, device=torch.device("cpu"))
-        return box[0]
+        made, problem = box
+        if problem:
+            raise ValueError(problem)
+        return made
+
+    def on_first(self, make: Callable[[], T]) -> T | None:
+        """The same for what cannot travel: it is in the first process alone, and None in the others."""
+        made: list[T] = []
+        self.from_first(lambda: made.append(make()))
+        return made[0] if made else None
 
     def check_equal(self, value: object, what: str) -> None:
         """See that all processes have the same ``value``.

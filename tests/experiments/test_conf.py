@@ -6,6 +6,7 @@ import pytest
 from hydra import compose, initialize_config_dir
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from omegaconf import OmegaConf
 
 from experiments.settings import model_sizes, published, training_config
 from gnnperf.model import ModelConfig
@@ -52,6 +53,28 @@ def test_what_is_published_holds_no_folder(configure, tmp_path):
 def test_every_experiment_composes(configure, experiment):
     config = configure("train", f"experiment={experiment}")
     assert model_sizes(config).width == config.model.width
+
+
+def test_the_quick_experiment_is_for_train_and_evaluate_alike(configure):
+    trained, judged = (configure(main, "experiment=quick") for main in ("train", "evaluate"))
+    assert trained.data == judged.data and judged.weights == "outputs/quick/weights"
+
+
+@pytest.mark.parametrize(
+    ("main", "experiment", "folder"),
+    [
+        ("train", None, "outputs/${hydra:runtime.choices.model}-${hydra:runtime.choices.split}"),
+        ("train", "quick", "outputs/quick"),
+        ("evaluate", "quick", "outputs/quick"),
+        ("train", "no_device", "outputs/no_device-${hydra:runtime.choices.split}"),
+    ],
+)
+def test_experiments_have_the_last_word(main, experiment, folder):
+    with initialize_config_dir(config_dir=str(ROOT / "conf"), version_base="1.3"):
+        config = compose(main, [f"experiment={experiment}"] if experiment else [], return_hydra_config=True)
+        shipped = compose("train", ["experiment=ship"])
+    assert OmegaConf.to_container(config.hydra.run, resolve=False)["dir"] == folder
+    assert shipped.intervals_from == "outputs/gnn-unseen_architectures/weights"
 
 
 def test_opwise_passes_no_messages(configure):

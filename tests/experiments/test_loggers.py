@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 from omegaconf import OmegaConf
+from wandb_file import history
 
 from experiments.loggers import open_logger
 
@@ -59,6 +60,28 @@ def test_wandb_works_offline_and_asks_for_nothing(tmp_path, monkeypatch):
     (run,) = (tmp_path / "run" / "wandb").glob("offline-run-*")
     assert list(run.glob("*.wandb")) and list(run.rglob("plot*.png")) and list(run.rglob("table*.json"))
     assert (tmp_path / "run" / "epochs.csv").exists() and (tmp_path / "run" / "plot.png").exists()
+
+
+def test_a_run_that_goes_on_is_one_run_with_every_epoch_once(tmp_path, monkeypatch):
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    logger = OmegaConf.create({"kind": "wandb", "project": "test"})
+    for epochs in (2, 3):
+        with open_logger(logger, tmp_path, {}, goes_on=True) as loggers:
+            for epoch in range(1, epochs + 1):
+                loggers.log({"epoch": epoch, "loss": 1 / epoch})
+            loggers.summary("metrics", {"validation/MAPE %": 5.0})
+    (run,) = (tmp_path / "wandb").glob("offline-run-*")
+    assert (tmp_path / "wandb_id.txt").read_text().strip() in run.name
+    assert [(step["epoch"], step["loss"]) for step in history(run)] == [(1, 1.0), (2, 0.5), (3, 1 / 3)]
+    assert pd.read_csv(tmp_path / "epochs.csv")["epoch"].tolist() == [1, 2, 3]
+
+
+def test_other_jobs_are_runs_of_their_own(tmp_path, monkeypatch):
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    for _ in range(2):
+        open_logger(OmegaConf.create({"kind": "wandb", "project": "test"}), tmp_path, {}, "evaluate").close()
+    assert len({run.name.split("-")[-1] for run in (tmp_path / "wandb").glob("offline-run-*")}) == 2
+    assert not (tmp_path / "wandb_id.txt").exists() and (tmp_path / "evaluate_config.json").exists()
 
 
 def test_an_unknown_kind_is_an_error(tmp_path):

@@ -74,6 +74,16 @@ def test_two_processes_train_what_one_trains(arguments, configure, tmp_path):
     assert epochs["train/loss"].tolist()[-1] == pytest.approx(metrics["train/loss"], rel=1e-4)
 
 
+def test_a_mistake_is_said_once_whatever_the_number_of_processes(tmp_path):
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m", "experiments.train"]
+    command = [*PYTHON, *torchrun, f"hydra.run.dir={tmp_path}", "data.clone=/nowhere"]
+    done = subprocess.run(
+        command, cwd=ROOT, env=_environment(), capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+    )
+    assert done.returncode != 0 and done.stderr.startswith("error: no results")
+    assert done.stderr.count("error: ") == 1 and "experiments/data.py" not in done.stderr
+
+
 def test_a_sweep_leaves_a_run_for_every_seed(arguments, tmp_path):
     overrides = arguments(tmp_path / "unused", **{"trainer.epochs": "1", "trainer.seed": "0,1", "logger": "csv"})
     _run("-m", "experiments.train", "--multirun", f"hydra.sweep.dir={tmp_path}/sweep", *overrides)

@@ -38,8 +38,8 @@ class Logger(Protocol):
     def summary(self, name: str, numbers: Mapping[str, Any]) -> None:
         """What came out in the end, plain values."""
 
-    def close(self) -> None:
-        """Nothing follows."""
+    def close(self, done: bool = True) -> None:
+        """Nothing follows; with ``done``, since the run is through."""
 
 
 class Files:
@@ -83,7 +83,7 @@ class Files:
         """Write ``name.json``."""
         replace_whole(self._folder / f"{name}.json", (json.dumps(numbers, indent=1) + "\n").encode())
 
-    def close(self) -> None:
+    def close(self, done: bool = True) -> None:
         """Everything is written already."""
 
 
@@ -142,10 +142,12 @@ class Wandb:
         """Show the numbers with the run."""
         self._run.summary.update(dict(numbers))
 
-    def close(self) -> None:
-        """Flush and end the run."""
-        self._run.finish()
+    def close(self, done: bool = True) -> None:
+        """Flush and end; a run that is through takes the place of its earlier parts, a failed one leaves them."""
+        self._run.finish(exit_code=int(not done))
         own = Path(self._run.dir).parent
+        if not done:
+            return
         for folder in own.parent.glob(f"offline-run-*-{self._run.id}*"):
             if folder.name != own.name:
                 shutil.rmtree(folder)
@@ -177,16 +179,16 @@ class Loggers:
         for logger in self._loggers:
             logger.summary(name, numbers)
 
-    def close(self) -> None:
+    def close(self, done: bool = True) -> None:
         """The end."""
         for logger in self._loggers:
-            logger.close()
+            logger.close(done)
 
     def __enter__(self) -> Loggers:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
+        self.close(done=error is None)
 
 
 def open_logger(

@@ -76,6 +76,17 @@ def test_a_run_that_goes_on_is_one_run_with_every_epoch_once(tmp_path, monkeypat
     assert pd.read_csv(tmp_path / "epochs.csv")["epoch"].tolist() == [1, 2, 3]
 
 
+def test_a_run_that_fails_leaves_what_was_logged_before(tmp_path, monkeypatch):
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    logger = OmegaConf.create({"kind": "wandb", "project": "test"})
+    with open_logger(logger, tmp_path, {}, goes_on=True) as loggers:
+        loggers.log({"epoch": 1, "loss": 1.0})
+    with pytest.raises(ValueError), open_logger(logger, tmp_path, {}, goes_on=True):
+        raise ValueError("a checkpoint of another run")
+    steps = [history(run) for run in (tmp_path / "wandb").glob("offline-run-*")]
+    assert sorted(len(run) for run in steps) == [0, 1]
+
+
 def test_other_jobs_are_runs_of_their_own(tmp_path, monkeypatch):
     monkeypatch.setenv("WANDB_MODE", "offline")
     for _ in range(2):

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import fnmatch
+import hashlib
 from pathlib import Path
+from typing import Any
 
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 from data_collection.imports import Import, lines
 from data_collection.timm_results import import_timm, names_from_file, names_from_timm
 from gnnperf.dataset import Dataset, Sample, build_dataset
+from gnnperf.distributed import Ranks
 from gnnperf.splits import FamilySplit, Split, split_all, split_by_family
 
 
@@ -36,7 +39,7 @@ def load_records(config: DictConfig) -> Import:
     return Import(wanted, imported.skipped)
 
 
-def load_dataset(config: DictConfig) -> Dataset:
+def load_dataset(config: Any) -> Dataset:
     """Import and capture what the group ``data`` describes, and print what was left out.
 
     Raises:
@@ -47,6 +50,21 @@ def load_dataset(config: DictConfig) -> Dataset:
     dataset.skipped.update(imported.skipped)
     print(f"{len(dataset.samples)} measurements of {len(dataset.graphs)} graphs")
     print(*lines(dataset.skipped), sep="\n", flush=True)
+    return dataset
+
+
+def load_dataset_together(config: DictConfig, ranks: Ranks) -> Dataset:
+    """``load_dataset`` on every rank; the first captures what is not in the cache, and then the others read it.
+
+    Raises:
+        ValueError: As ``load_dataset``, or if a rank has other data.
+    """
+    dataset = ranks.on_first(lambda: load_dataset(config))
+    if dataset is None:
+        dataset = load_dataset(OmegaConf.merge(config, {"workers": 1}))
+    graphs, samples = dataset.graphs, dataset.samples
+    facts = (len(graphs), sum(int(graph.num_nodes) for graph in graphs), [(s.record, s.graph) for s in samples])
+    ranks.check_equal(hashlib.sha256(repr(facts).encode()).hexdigest(), "measurements or graphs")
     return dataset
 
 

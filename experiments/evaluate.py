@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,14 +14,17 @@ from omegaconf import DictConfig, ListConfig
 from data_collection.mains import one_line_errors
 from experiments.data import load_dataset, make_split
 from experiments.loggers import open_logger
+from experiments.op_classes import op_class_times
+from experiments.settings import published
 from experiments.tables import ScoredRows, file_label, improvement, on_cpu, show
+from experiments.throughput import prediction_speed, speed_line
 from gnnperf.baselines import BASELINES, GradientBoosting
+from gnnperf.batches import predict_ms
 from gnnperf.dataset import Dataset
 from gnnperf.metrics import Array
 from gnnperf.model import Ensemble
 from gnnperf.records import Record
 from gnnperf.splits import Split
-from gnnperf.training import predict_ms
 from gnnperf.weights import load_weights
 
 STRONGEST = "LightGBM"
@@ -40,20 +44,21 @@ def evaluate(config: DictConfig) -> pd.DataFrame:
     if not split.test:
         raise ValueError("the split has no test rows: take split=unseen_architectures, or import more networks")
     models = _models(config.weights, split)
-    predicted = {**_baselines(dataset, split, config.seed)}
-    predicted |= {name: np.asarray(predict_ms(model, dataset, split.test)) for name, model in models.items()}
+    predicted, speeds = _baselines(dataset, split, config.seed), {}
+    for name, model in models.items():
+        predicted[name], speeds[name] = _timed(model, dataset, split)
     rows = ScoredRows(dataset, split.test, predicted)
-    tables = {"test": rows.scores(), **_parts(rows)}
-    for name, key in (("family", lambda r: r.family), ("device", lambda r: r.device), ("file", file_label)):
-        tables[f"test_by_{name}"] = rows.by(name, key)
-    with open_logger(
-        config.logger, config.folder, {"split": split.fingerprint, "weights": str(config.weights)}
-    ) as logger:
+    tables = _tables(rows, dataset, split, models)
+    facts = {"split": split.fingerprint, "weights": str(config.weights), "experiment": published(config)}
+    with open_logger(config.logger, config.folder, facts, "evaluate") as logger:
         for name, table in tables.items():
             show(_TITLES[name], table)
             logger.table(name, table)
         for name in models:
             logger.figure(f"test_scatter_{Path(name).name}", rows.scatter(name))
+        logger.summary("evaluation", {name: {**tables["test"].loc[name], **speeds[name]} for name in models})
+    for name, speed in speeds.items():
+        print(f"\n{name}: {speed_line('predict', speed)}")
     for part in ("test", "test_inference", "test_training"):
         for name in models if part in tables else ():
             print(f"\n{_TITLES[part]}: {improvement(tables[part], name, STRONGEST)}")
@@ -70,7 +75,28 @@ _TITLES = {
     "test_by_family": "MAPE % of test rows by family",
     "test_by_device": "MAPE % of test rows by device",
     "test_by_file": "MAPE % of test rows by file",
+    "test_by_dominant_op_class": "MAPE % of test rows by the op class that takes most of the predicted time",
+    "test_predicted_by_op_class": "predicted times by op class in test rows; only totals are measured",
 }
+
+
+def _timed(model: Ensemble, dataset: Dataset, split: Split) -> tuple[Array, dict[str, float]]:
+    """Predictions of the test rows, and how fast they came."""
+    start = time.perf_counter()
+    predicted_ms = np.asarray(predict_ms(model, dataset, split.test))
+    return predicted_ms, prediction_speed(dataset, split.test, time.perf_counter() - start)
+
+
+def _tables(rows: ScoredRows, dataset: Dataset, split: Split, models: dict[str, Ensemble]) -> dict[str, pd.DataFrame]:
+    """Scores of all rows and of parts; op classes are those of the first model, since only a model tells them."""
+    tables = {"test": rows.scores(), **_parts(rows)}
+    for name, key in (("family", lambda r: r.family), ("device", lambda r: r.device), ("file", file_label)):
+        tables[f"test_by_{name}"] = rows.by(name, key)
+    for model in list(models.values())[:1]:
+        times = op_class_times(model, dataset, split.test)
+        tables["test_by_dominant_op_class"] = rows.by_labels("dominant op class", times.dominant())
+        tables["test_predicted_by_op_class"] = times.table()
+    return tables
 
 
 def _parts(rows: ScoredRows) -> dict[str, pd.DataFrame]:

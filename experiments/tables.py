@@ -46,7 +46,11 @@ class ScoredRows:
 
     def by(self, label: str, key: Callable[[Record], str]) -> pd.DataFrame:
         """MAPE of every predictor in every group of rows, largest group first."""
-        groups = pd.Series([key(record) for record in self.records], name=label)
+        return self.by_labels(label, [key(record) for record in self.records])
+
+    def by_labels(self, label: str, labels: Sequence[str]) -> pd.DataFrame:
+        """The same where the group of every row is given, (rows,)."""
+        groups = pd.Series(labels, name=label)
         errors = pd.DataFrame(
             {name: absolute_percentage_errors(self.measured_ms, p) for name, p in self.predicted_ms.items()}
         )

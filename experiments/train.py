@@ -1,9 +1,10 @@
-"""Train the model: ``python -m experiments.train data.clone=FOLDER``; see ``conf/train.yaml``."""
+"""Train the model: ``python -m experiments.train data.clone=FOLDER``; see ``conf/train.yaml``.
+
+``torchrun --nproc-per-node=2 -m experiments.train`` divides the work among processes.
+"""
 
 from __future__ import annotations
 
-import json
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,18 +13,22 @@ from typing import Any
 import hydra
 import numpy as np
 import torch
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from data_collection.mains import one_line_errors
-from experiments.data import load_dataset, make_split
+from data_collection.mains import hydra_writes_once, one_line_errors, only_first_prints
+from experiments.data import load_dataset_together, make_split
+from experiments.judge import judge
 from experiments.loggers import Loggers, open_logger
-from experiments.tables import ScoredRows, file_label, show
+from experiments.settings import model_sizes, published, training_config
+from experiments.throughput import speed_line, training_speed
+from gnnperf.batches import predict_ms
 from gnnperf.dataset import Dataset
+from gnnperf.distributed import Ranks, start_ranks
 from gnnperf.features import OPS
 from gnnperf.model import Ensemble, PerformanceModel
 from gnnperf.splits import Split
-from gnnperf.training import Trainer, TrainingConfig, model_config, predict_ms
+from gnnperf.trainer import Trainer
 from gnnperf.weights import load_weights, save_weights
 
 _INTERVALS = ("interval_log_ratio", "zero_shot_interval_log_ratio")
@@ -32,47 +37,60 @@ _INTERVALS = ("interval_log_ratio", "zero_shot_interval_log_ratio")
 def train(config: DictConfig) -> dict[str, Any]:
     """Train, save the weights and the metrics, and log validation errors.
 
+    Under ``torchrun`` all processes train together, and the first alone writes, logs, prints and judges.
+
     Returns:
-        What is in ``metrics.json``.
+        What is in ``metrics.json``; nothing in any but the first process.
 
     Raises:
         ValueError: If the configuration does not fit the data or an earlier run in the same folder.
     """
+    ranks = start_ranks(config.trainer.accelerator)
+    with only_first_prints(ranks):
+        return _train(config, ranks)
+
+
+def _train(config: DictConfig, ranks: Ranks) -> dict[str, Any]:
     folder = Path(config.folder)
-    dataset = load_dataset(config.data)
+    dataset = load_dataset_together(config.data, ranks)
     split = make_split(config.split, dataset.samples)
     intervals = _taken_over(config.intervals_from)
-    plain = OmegaConf.to_container(OmegaConf.masked_copy(config, ["data", "split", "model", "training"]), resolve=True)
-    assert isinstance(plain, dict)
-    facts: dict[str, Any] = {"training_split": split.fingerprint, "experiment": _without_paths(plain)}
-    with open_logger(config.logger, folder, {**facts, **_sizes(dataset, split)}) as logger:
-        model, metrics = _members(config, dataset, split, folder, logger)
+    facts: dict[str, Any] = {"training_split": split.fingerprint, "experiment": published(config)}
+    sizes = _sizes(dataset, split)
+    logger = ranks.on_first(lambda: open_logger(config.logger, folder, {**facts, **sizes}, goes_on=True))
+    with logger or Loggers([]) as logger:
+        model, metrics = _members(config, dataset, split, folder, logger, ranks)
+        if not ranks.first:
+            return {}
         if split.validation:
-            metrics |= _judge(model, dataset, split, logger)
+            metrics |= judge(model, dataset, split.validation, logger)
         facts |= intervals or _intervals(model, dataset, split, config.zero_shot_stretch)
         facts |= _seen(dataset, split)
         save_weights(folder / "weights", model, facts)
-        metrics = {**_sizes(dataset, split), **metrics}
-        (folder / "metrics.json").write_text(json.dumps(metrics, indent=1) + "\n", encoding="utf-8")
+        metrics = {**sizes, **metrics}
+        logger.summary("metrics", metrics)
     print(f"weights in {folder / 'weights'}, numbers in {folder / 'metrics.json'}")
     return metrics
 
 
 def _members(
-    config: DictConfig, dataset: Dataset, split: Split, folder: Path, logger: Loggers
+    config: DictConfig, dataset: Dataset, split: Split, folder: Path, logger: Loggers, ranks: Ranks
 ) -> tuple[Ensemble, dict[str, Any]]:
     """Train as many models as are asked for, one after the other, each from a seed of its own."""
     members: list[PerformanceModel] = []
-    metrics: dict[str, Any] = {}
-    sizes = model_config(**config.model)
-    for number in range(config.members):
-        training = TrainingConfig(**{**config.training, "seed": config.training.seed + number})
-        trainer = Trainer(dataset, split, sizes, training, folder / f"checkpoint-{training.seed}.pt")
-        done = {"model": number + 1, "epoch": number * training.epochs}
-        with _matmul_precision(config.matmul_precision):
-            metrics = _run(trainer, logger, done, f"model {number + 1} of {config.members}")
+    history: list[dict[str, float]] = []
+    count = config.trainer.members
+    for number in range(count):
+        training = training_config(config, number)
+        checkpoint = folder / f"checkpoint-{training.seed}.pt"
+        trainer = Trainer(dataset, split, model_sizes(config), training, checkpoint, ranks)
+        with _matmul_precision(config.trainer.matmul_precision):
+            _run(trainer, logger, number, f"model {number + 1} of {count}")
         members.append(trainer.result)
-    return Ensemble(members).eval(), metrics
+        history += trainer.history
+    speed = training_speed(history)
+    print(speed_line("train", speed))
+    return Ensemble(members).eval(), {**(history[-1] if history else {}), **speed}
 
 
 @contextmanager
@@ -86,40 +104,30 @@ def _matmul_precision(precision: str) -> Iterator[None]:
         torch.set_float32_matmul_precision(before)
 
 
-def _run(trainer: Trainer, logger: Loggers, done: Mapping[str, int], title: str) -> dict[str, Any]:
-    """Train with a progress bar, logging epochs on from ``done``; the numbers of the last epoch."""
+def _run(trainer: Trainer, logger: Loggers, member: int, title: str) -> None:
+    """Train with a progress bar; epochs are logged from the first, and count on from those of earlier members."""
+    epochs = trainer.training.epochs
+
+    def log(numbers: Mapping[str, float]) -> None:
+        logger.log({**numbers, "model": member + 1, "epoch": member * epochs + numbers["epoch"]})
+
     if trainer.epoch:
         print(f"{title}: going on after epoch {trainer.epoch}", flush=True)
-    start = time.perf_counter()
-    last: dict[str, Any] = {}
+    for numbers in trainer.history:
+        log(numbers)
     columns = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.description}"))
     with Progress(*columns) as progress:
-        task = progress.add_task(title, total=trainer.training.epochs, completed=trainer.epoch)
+        task = progress.add_task(title, total=epochs, completed=trainer.epoch)
+        watched = ""
 
         def report(numbers: Mapping[str, float]) -> None:
-            last.update(numbers)
-            logger.log({**numbers, **done, "epoch": done["epoch"] + numbers["epoch"]})
-            text = f"{title}, loss {last['train/loss']:.3f}"
-            if "validation/mape_percent" in last:
-                text += f", validation {last['validation/mape_percent']:.1f} %"
-            progress.update(task, advance=1, description=text)
+            nonlocal watched
+            log(numbers)
+            if "validation/mape_percent" in numbers:
+                watched = f", validation {numbers['validation/mape_percent']:.1f} %"
+            progress.update(task, advance=1, description=f"{title}, loss {numbers['train/loss']:.3f}{watched}")
 
         trainer.run(report)
-    return {**last, "training_seconds": round(time.perf_counter() - start, 1)}
-
-
-def _judge(model: Ensemble, dataset: Dataset, split: Split, logger: Loggers) -> dict[str, Any]:
-    """Scores on the validation rows, as tables and a plot; no test row is looked at."""
-    rows = ScoredRows(dataset, split.validation, {"gnnperf": predict_ms(model, dataset, split.validation)})
-    scores = rows.scores()
-    show("validation rows", scores)
-    logger.table("validation", scores)
-    for name, key in (("family", lambda r: r.family), ("device", lambda r: r.device), ("file", file_label)):
-        table = rows.by(name, key).rename(columns={"gnnperf": "MAPE %"})
-        show(f"validation rows by {name}", table)
-        logger.table(f"validation_by_{name}", table)
-    logger.figure("validation_scatter", rows.scatter("gnnperf"))
-    return {f"validation/{name}": value for name, value in scores.loc["gnnperf"].items()}
 
 
 def _taken_over(folder: str | None) -> dict[str, Any]:
@@ -159,11 +167,6 @@ def _sizes(dataset: Dataset, split: Split) -> dict[str, Any]:
     }
 
 
-def _without_paths(config: dict[Any, Any]) -> dict[Any, Any]:
-    """What may be published with the weights: no folder of the machine that trained them."""
-    return {**config, "data": {key: config["data"][key] for key in ("networks",)}}
-
-
 @hydra.main(version_base="1.3", config_path="../conf", config_name="train")
 @one_line_errors
 def main(config: DictConfig) -> None:
@@ -172,4 +175,5 @@ def main(config: DictConfig) -> None:
 
 
 if __name__ == "__main__":
+    hydra_writes_once()
     main()

@@ -61,7 +61,7 @@ def configure(measurements, tmp_path):
     def configure(name: str, *overrides: str, **more: str) -> DictConfig:
         values = {**measurements, "folder": str(tmp_path / name), "logger": "none", **more}
         if name == "train":
-            values = {"members": "2", "model.width": "16", "training.epochs": "2", **values}
+            values = {"trainer.members": "2", "model.width": "16", "trainer.epochs": "2", **values}
         arguments = [f"{key}={value}" for key, value in values.items()]
         with initialize_config_dir(config_dir=str(ROOT / "conf"), version_base="1.3"):
             return compose(name, [*arguments, *overrides])

@@ -20,7 +20,10 @@ def test_all_predictors_stand_in_one_table(configure, tmp_path, weights, capsys)
     folder = tmp_path / "evaluate"
     assert {path.name for path in folder.iterdir()} == {
         *(f"test{part}.csv" for part in ("", "_inference", "_training", "_gpu", "_cpu")),
-        *(f"test_by_{part}.csv" for part in ("family", "device", "file")),
+        *(f"test_by_{part}.csv" for part in ("family", "device", "file", "dominant_op_class")),
+        "test_predicted_by_op_class.csv",
+        "evaluate_config.json",
+        "evaluation.json",
         "test_scatter_gnnperf.png",
     }
     read = pd.read_csv(folder / "test.csv", index_col=0)

@@ -3,10 +3,11 @@ import torch
 from torch_geometric.data import Batch
 from torch_geometric.utils import scatter
 
+from gnnperf.batches import rows_of
 from gnnperf.features import device_rates
 from gnnperf.hardware import load_device
 from gnnperf.model import PAIR_FEATURES, Ensemble, PerformanceModel
-from gnnperf.training import model_config, rows_of
+from gnnperf.training import model_config
 
 POSITIONS = [0, 1, 2, 30, 31, 53]
 

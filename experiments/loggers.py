@@ -145,6 +145,8 @@ class Wandb:
     def close(self, done: bool = True) -> None:
         """Flush and end; a run that is through takes the place of its earlier parts, a failed one leaves them."""
         self._run.finish(exit_code=int(not done))
+        # Its service would sometimes write nothing of a run that goes on in the same process.
+        self._wandb.teardown()
         own = Path(self._run.dir).parent
         if not done:
             return

@@ -14,16 +14,25 @@ from gnnperf.report.numbers import short_bytes, short_count
 
 
 def print_devices(devices: Sequence[Device], file: TextIO) -> None:
-    """Write a row for every device."""
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    """Write a row for every device; without the names where the terminal has no room for them beside the rest."""
+    console = make_console(file)
+    table = _table(devices, names=True)
+    if console.measure(table, options=console.options.update(max_width=10 * console.width)).minimum > console.width:
+        table = _table(devices, names=False)
+    console.print(table)
+
+
+def _table(devices: Sequence[Device], names: bool) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
     table.add_column("id", no_wrap=True)
-    table.add_column("name")
+    if names:
+        table.add_column("name", min_width=12)
     for name in ("year", "memory", "bandwidth", "fp32\nFLOP/s", "fp16\nFLOP/s", "list\nprice"):
         table.add_column(name, justify="right", no_wrap=True)
     for device in devices:
         table.add_row(
             device.id,
-            device.name,
+            *([device.name] if names else []),
             str(device.year or ""),
             short_bytes(device.memory_bytes),
             f"{short_count(device.memory_bandwidth_bytes_per_s)}B/s",
@@ -31,4 +40,4 @@ def print_devices(devices: Sequence[Device], file: TextIO) -> None:
             short_count(device.peak_flops_per_s("fp16", matrix=True)),
             f"${device.list_price_usd:,.0f}" if device.list_price_usd else "",
         )
-    make_console(file).print(table)
+    return table

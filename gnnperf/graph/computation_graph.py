@@ -51,6 +51,8 @@ class TensorSpec:
     @property
     def bytes(self) -> int:
         """Distinct bytes in memory behind the tensor."""
+        if not self.broadcast:
+            return math.ceil(math.prod(self.shape) * ITEM_BYTES[self.dtype])
         stored = math.prod(size for dim, size in enumerate(self.shape) if dim not in self.broadcast or size == 0)
         return math.ceil(stored * ITEM_BYTES[self.dtype])
 

@@ -2,8 +2,9 @@
 
 The way through this package: ``module_copy`` makes a copy without data, ``step`` runs it, forward or a whole training
 step; ``interception`` and ``autocast`` and ``composites`` see ops before autograd does, ``trace`` records what is
-dispatched, ``aten`` names it, ``data_dependent`` sizes what depends on data, ``optimizers`` prices the update, and
-``batch_scaling`` learns how the graph grows with the batch.
+dispatched, ``aten`` names it, ``execution`` runs it, which ``known_results`` spares where it can, ``data_dependent``
+sizes what depends on data, ``optimizers`` prices the update, and ``batch_scaling`` learns how the graph grows with the
+batch.
 """
 
 from __future__ import annotations

@@ -222,13 +222,16 @@ class OpInfo:
     written: tuple[int, ...]
     overwritten: bool
     views: bool
+    is_pure: bool
+    is_in_place: bool
 
 
 @cache
 def describe(op: torch._ops.OpOverload) -> OpInfo:
     """The functional name of ``op``, its argument names and the positions of the arguments that it writes.
 
-    ``overwritten`` tells that what it writes is not read first, as in ``copy_``.
+    ``overwritten`` tells that what it writes is not read first, as in ``copy_``; ``is_pure`` that it writes nothing
+    and returns no view; ``is_in_place`` that it writes its first argument alone and returns it.
     """
     schema = op._schema
     namespace, _, packet = schema.name.partition("::")
@@ -242,7 +245,11 @@ def describe(op: torch._ops.OpOverload) -> OpInfo:
     aliases = not written and any(a.alias_info is not None for a in schema.arguments)
     views = aliases or torch.Tag.inplace_view in op.tags
     defaults = {a.name: a.default_value for a in schema.arguments if a.has_default_value()}
-    return OpInfo(name, tuple(a.name for a in schema.arguments), defaults, written, overwritten, views)
+    is_pure = namespace in ("aten", "prims") and not written and not views
+    is_in_place = namespace == "aten" and written == (0,) and not is_out and not views and len(schema.returns) == 1
+    return OpInfo(
+        name, tuple(a.name for a in schema.arguments), defaults, written, overwritten, views, is_pure, is_in_place
+    )
 
 
 def canonical(

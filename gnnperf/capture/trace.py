@@ -90,6 +90,11 @@ class Trace(TorchDispatchMode):
         composite = composites.build(op, args, kwargs)
         return op(*args, **kwargs) if composite is None else composite.record(self)
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Torch would guard every op from being compiled; what runs in here is called from code that is not."""
+        return False
+
     def __torch_dispatch__(self, op: Op, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
         """Run one ATen op on shapes and record it, unless it is a view or does no work."""
         info = aten.describe(op)
@@ -99,15 +104,16 @@ class Trace(TorchDispatchMode):
         known = {self._key(t) for t in tensors((args, kwargs))}
         with suspended():
             returned = execution.run(self, op, info, args, kwargs)
-        for tensor in tensors((returned,)):
-            if tensor.device.type == "meta":
+        results = tensors((returned,))
+        for tensor in results:
+            if tensor.is_meta:
                 self._storages.take(tensor)
         if info.views or info.name in aten.NOT_OPS:
             return returned
         bound = {**dict(zip(info.arguments, args, strict=False)), **kwargs}
-        written = list(tensors(bound.get(info.arguments[i]) for i in info.written))
-        reads = list(tensors(v for k, v in bound.items() if not (info.overwritten and self._is_written(info, k))))
-        fresh = [t for t in tensors((returned,)) if self._key(t) not in known]
+        written = tensors([bound.get(info.arguments[i]) for i in info.written])
+        reads = tensors([v for k, v in bound.items() if not (info.overwritten and self._is_written(info, k))])
+        fresh = [t for t in results if self._key(t) not in known]
         outputs = fresh or written
         if outputs and not self._copies_onto_itself(info, args):
             name, reads, attributes = aten.canonical(info, args, kwargs, reads, outputs)

@@ -136,7 +136,6 @@ def test_without_a_compiler_nothing_is_fused() -> None:
 def _inductor_decides(module: nn.Module, *shape: int) -> bool:
     """What Inductor itself says of the network, as if it were not on a CPU."""
     from torch._inductor.graph import GraphLowering
-
     from torch._subclasses import FakeTensorMode
     from torch.func import functional_call
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
-from gnnperf.batches import Batches, on_device
+from gnnperf.batches import Batches, on_device, rows_to
 from gnnperf.cost.registry import OP_CLASSES
 from gnnperf.dataset import Dataset
 from gnnperf.metrics import Array
@@ -69,7 +69,7 @@ def op_class_times(
     parts: list[list[Tensor]] = []
     for batch, rows, _, chosen in Batches(dataset, positions).order(graphs_per_step, None):
         with on_device(device):
-            batch, rows = batch.to(device), rows.map(lambda values: values.to(device))
+            batch, rows = batch.to(device), rows_to(rows, device)
             of_members = [member(batch, rows) for member in model.members]
             predicted = torch.stack([_by_class(t, batch, t.node_ms) for t in of_members]).mean(dim=0)
             one = of_members[0]  # all have the same roofline

@@ -22,7 +22,7 @@ from gnnperf.features import (
     software_features,
 )
 from gnnperf.graph import PRECISIONS as GRAPH_PRECISIONS
-from gnnperf.hardware import PRECISIONS, Software, load_device
+from gnnperf.hardware import PRECISIONS, load_device
 from gnnperf.metrics import Array
 
 # Ops whose count tells networks apart; the others are summed by class only.
@@ -55,8 +55,8 @@ class NodeTable:
         kernels: Launches.
     """
 
-    def __init__(self, data: Data, software: Software) -> None:
-        cost = data.cost[:, int(software.compiled), int(software.attention == "decomposed")].numpy()
+    def __init__(self, data: Data, decomposed: bool) -> None:
+        cost = data.cost[:, int(decomposed)].numpy()
         self.count: Array = data.count.numpy().astype(np.float64)
         self.flops: Array = cost[:, COST_COLUMNS.index("flops")]
         self.written_bytes: Array = cost[:, COST_COLUMNS.index("bytes_written")]
@@ -66,8 +66,8 @@ class NodeTable:
 
 
 def node_table(dataset: Dataset, sample: Sample) -> NodeTable:
-    """The columns of a sample's graph, as the sample's software runs it."""
-    return NodeTable(dataset.graphs[sample.graph], sample.record.software)
+    """The columns of a sample's graph, with attention as the sample's software runs it."""
+    return NodeTable(dataset.graphs[sample.graph], sample.record.software.attention == "decomposed")
 
 
 def class_rooflines_ms(dataset: Dataset, sample: Sample) -> Array:
@@ -75,8 +75,6 @@ def class_rooflines_ms(dataset: Dataset, sample: Sample) -> Array:
     data, table = dataset.graphs[sample.graph], node_table(dataset, sample)
     rates = _rates(sample.record.device)
     rate = rates[data.precision.numpy() + len(PRECISIONS) * data.matrix.numpy()]
-    if load_device(sample.record.device).kind == "gpu":
-        rate = rate * data.gpu_rate_share.numpy()
     return 1e3 * table.count * np.maximum(table.flops / rate, table.bytes / rates[_BANDWIDTH])
 
 

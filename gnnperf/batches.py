@@ -6,7 +6,7 @@ import random
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
+from dataclasses import fields
 
 import numpy as np
 import torch
@@ -29,8 +29,6 @@ def rows_of(records: Sequence[Record], graphs: Sequence[int]) -> Rows:
         rates=torch.stack([device_rates(d) for d in devices]),
         software=torch.stack([software_features(s) for s in software]),
         decomposed=torch.tensor([s.attention == "decomposed" for s in software]),
-        compiled=torch.tensor([s.compiled for s in software]),
-        on_gpu=torch.tensor([d.kind == "gpu" for d in devices]),
     )
 
 
@@ -70,7 +68,8 @@ class Batches:
         positions = [p for key in chosen for p in self._by_graph[key]]
         graph = torch.tensor([number for number, key in enumerate(chosen) for _ in self._by_graph[key]])
         take = torch.tensor([self._row_of[p] for p in positions])
-        rows = replace(self._rows.map(lambda values: values[take]), graph=graph)
+        whole = self._rows
+        rows = Rows(graph, whole.device[take], whole.rates[take], whole.software[take], whole.decomposed[take])
         batch = Batch.from_data_list([self._graphs[key] for key in chosen], exclude_keys=["node_class"])
         return batch, rows, self._log_ms[take], positions
 
@@ -81,6 +80,11 @@ class Batches:
     def nodes(self, key: int) -> int:
         """How many classes of nodes a graph has."""
         return int(self._graphs[key].num_nodes)
+
+
+def rows_to(rows: Rows, device: torch.device) -> Rows:
+    """``rows`` with their tensors on ``device``."""
+    return Rows(**{field.name: getattr(rows, field.name).to(device) for field in fields(rows)})
 
 
 def on_device(device: torch.device) -> AbstractContextManager[object]:
@@ -98,6 +102,6 @@ def predict_ms(
     predicted: dict[int, float] = {}
     for batch, rows, _, order in Batches(dataset, positions).order(graphs_per_step, None):
         with on_device(device):
-            times = model(batch.to(device), rows.map(lambda values: values.to(device)))
+            times = model(batch.to(device), rows_to(rows, device))
         predicted.update(zip(order, times.total_ms.tolist(), strict=True))
     return np.array([predicted[p] for p in positions])

@@ -8,8 +8,8 @@ learned falls back to physics.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 
 import torch
 from torch import Tensor, nn
@@ -17,7 +17,7 @@ from torch_geometric.data import Data
 from torch_geometric.nn import MessagePassing
 from torch_geometric.utils import scatter
 
-PAIR_FEATURES = 20
+PAIR_FEATURES = 16
 _TINY_MS = 1e-9
 
 
@@ -39,8 +39,6 @@ class ModelConfig:
             predicted on its own.
         embedding: Width of the device embedding; 0 leaves the device to the roofline alone.
         dropout: Share of states dropped in training.
-        message_dropout: Share of graphs that pass no messages in a step of training; where some do not, predictions
-            are the mean of those with messages and those without, which fewer families of networks mislead.
     """
 
     ops: int
@@ -55,7 +53,6 @@ class ModelConfig:
     layers: int = 3
     embedding: int = 16
     dropout: float = 0.2
-    message_dropout: float = 0.5
 
     def to_dict(self) -> dict[str, int | float]:
         """Plain values for JSON."""
@@ -72,8 +69,6 @@ class Rows:
         rates: (R, 2 * precisions + 4) float64, see ``gnnperf.features.device_rates``.
         software: (R, software features) float.
         decomposed: (R,) bool, whether attention runs decomposed.
-        compiled: (R,) bool, whether a compiler fuses ops.
-        on_gpu: (R,) bool.
     """
 
     graph: Tensor
@@ -81,12 +76,6 @@ class Rows:
     rates: Tensor
     software: Tensor
     decomposed: Tensor
-    compiled: Tensor
-    on_gpu: Tensor
-
-    def map(self, function: Callable[[Tensor], Tensor]) -> Rows:
-        """Rows with ``function`` applied to every tensor."""
-        return Rows(**{field.name: function(getattr(self, field.name)) for field in fields(self)})
 
 
 @dataclass
@@ -95,7 +84,6 @@ class Times:
 
     Attributes:
         total_ms: (R,) nodes and overhead.
-        spread: (R,) standard deviation of the logarithm of the totals whose mean this is; 0 for a single one.
         overhead_ms: (R,) what the nodes do not explain; negative where work overlaps.
         node_ms: (M,) time of one node of a class on a row.
         row: (M,) the row of each of those.
@@ -104,7 +92,6 @@ class Times:
     """
 
     total_ms: Tensor
-    spread: Tensor
     overhead_ms: Tensor
     node_ms: Tensor
     row: Tensor
@@ -131,10 +118,8 @@ class OpConv(MessagePassing):
             nn.Linear(3 * width, width), nn.GELU(), nn.Dropout(dropout), nn.Linear(width, width)
         )
 
-    def forward(
-        self, states: Tensor, edge_index: Tensor, edge_attr: Tensor, edge_reversed: Tensor, heard: Tensor
-    ) -> Tensor:
-        """States after the round; ``heard``, (C, 1), scales the messages that a node receives."""
+    def forward(self, states: Tensor, edge_index: Tensor, edge_attr: Tensor, edge_reversed: Tensor) -> Tensor:
+        """States after the round."""
         normed = self.norm(states)
         forward, backward = self.source(normed).chunk(2, dim=-1)
         edge_forward, edge_backward = self.edge(edge_attr).chunk(2, dim=-1)
@@ -144,7 +129,7 @@ class OpConv(MessagePassing):
             self.propagate(edge_index[:, chosen], states=source, edge=edge[chosen], size=size)
             for chosen, source, edge in ((along, forward, edge_forward), (against, backward, edge_backward))
         ]
-        return states + self.combine(torch.cat([normed, *(heard * messages for messages in received)], dim=-1))
+        return states + self.combine(torch.cat([normed, *received], dim=-1))
 
     def message(self, states_j: Tensor, edge: Tensor) -> Tensor:
         """What an edge carries."""
@@ -188,25 +173,11 @@ class PerformanceModel(nn.Module):
             nn.init.zeros_(last.bias)
 
     def encode(self, data: Data) -> Tensor:
-        """States of the C node classes, (variants, C, width); independent of device and software.
-
-        Variants are with and without messages; one that drops them graph by graph in training, or a model without
-        message dropout.
-        """
+        """States of the C node classes, (C, width); independent of device and software."""
         kind = self.op(data.op) + self.op_class(data.op_class) + self.precision(data.precision) + self.phase(data.phase)
         states = self.node(data.x) + kind
-        share = self.config.message_dropout
-        if self.training and share:
-            graphs = int(data.batch.max()) + 1 if data.batch is not None else 1
-            hears = torch.rand(graphs, 1, device="cpu").to(states.device) >= share
-            heard = [hears.float()[data.batch if data.batch is not None else torch.zeros_like(data.op)]]
-        else:
-            heard = [torch.full((len(states), 1), hears) for hears in ((1.0, 0.0) if share else (1.0,))]
-        return torch.stack([self._rounds(states, data, hears) for hears in heard])
-
-    def _rounds(self, states: Tensor, data: Data, heard: Tensor) -> Tensor:
         for layer in self.rounds:
-            states = layer(states, data.edge_index, data.edge_attr, data.edge_reversed, heard)
+            states = layer(states, data.edge_index, data.edge_attr, data.edge_reversed)
         return self.out_norm(states)
 
     def forward(self, data: Data, rows: Rows) -> Times:
@@ -214,10 +185,7 @@ class PerformanceModel(nn.Module):
         return self.predict(self.encode(data), data, rows)
 
     def predict(self, states: Tensor, data: Data, rows: Rows) -> Times:
-        """Predict from states that ``encode`` gave: the mean over their variants."""
-        return mean_times([self._predict(variant, data, rows) for variant in states])
-
-    def _predict(self, states: Tensor, data: Data, rows: Rows) -> Times:
+        """Predict from states that ``encode`` gave."""
         row, node = _expand(data, rows)
         roofline_ms, pair, kernels = _rooflines(data, rows, row, node)
         context = self._context(rows)
@@ -235,8 +203,7 @@ class PerformanceModel(nn.Module):
         # Both start at zero, where neither is flat.
         launches_lost = nn.functional.softplus(gaps) - math.log(2)
         overhead_ms = 0.3 * torch.tanh(overlap) * nodes_ms + launches_lost * launch_ms
-        total_ms = nodes_ms + overhead_ms
-        return Times(total_ms, torch.zeros_like(total_ms), overhead_ms, node_ms, row, node, log_ratio)
+        return Times(nodes_ms + overhead_ms, overhead_ms, node_ms, row, node, log_ratio)
 
     def _context(self, rows: Rows) -> Tensor:
         if self.device is None:
@@ -259,7 +226,7 @@ class Ensemble(nn.Module):
         self.members = nn.ModuleList(members)
 
     def encode(self, data: Data) -> Tensor:
-        """States of every member, (members, variants, C, width)."""
+        """States of every member, (members, C, width)."""
         return torch.stack([member.encode(data) for member in self._models])
 
     def forward(self, data: Data, rows: Rows) -> Times:
@@ -268,36 +235,23 @@ class Ensemble(nn.Module):
 
     def predict(self, states: Tensor, data: Data, rows: Rows) -> Times:
         """Predict from states that ``encode`` gave."""
-        return mean_times(
-            [
-                member._predict(variant, data, rows)
-                for member, variants in zip(self._models, states, strict=True)
-                for variant in variants
-            ]
+        times = [member.predict(own, data, rows) for member, own in zip(self._models, states, strict=True)]
+
+        def mean(name: str) -> Tensor:
+            return torch.stack([getattr(t, name) for t in times]).mean(dim=0)
+
+        return Times(
+            total_ms=mean("total_ms"),
+            overhead_ms=mean("overhead_ms"),
+            node_ms=mean("node_ms"),
+            row=times[0].row,
+            node=times[0].node,
+            log_ratio=mean("log_ratio"),
         )
 
     @property
     def _models(self) -> list[PerformanceModel]:
         return [member for member in self.members if isinstance(member, PerformanceModel)]
-
-
-def mean_times(times: Sequence[Times]) -> Times:
-    """The mean of predictions of the same rows, and how far they lie apart."""
-    if len(times) == 1:
-        return times[0]
-
-    def mean(name: str) -> Tensor:
-        return torch.stack([getattr(t, name) for t in times]).mean(dim=0)
-
-    return Times(
-        total_ms=mean("total_ms"),
-        spread=torch.stack([t.total_ms for t in times]).clamp(min=_TINY_MS).log().std(dim=0),
-        overhead_ms=mean("overhead_ms"),
-        node_ms=mean("node_ms"),
-        row=times[0].row,
-        node=times[0].node,
-        log_ratio=mean("log_ratio"),
-    )
 
 
 def _expand(data: Data, rows: Rows) -> tuple[Tensor, Tensor]:
@@ -311,16 +265,13 @@ def _expand(data: Data, rows: Rows) -> tuple[Tensor, Tensor]:
 
 def _rooflines(data: Data, rows: Rows, row: Tensor, node: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Roofline in ms, ``PAIR_FEATURES`` features and kernel count of every node class on every row, (M, ...)."""
-    compiled = rows.compiled[row]
-    cost = data.cost.float()[node, compiled.long(), rows.decomposed[row].long()]
-    eager_bytes = data.cost.float()[node, 0, rows.decomposed[row].long(), 1:3].sum(dim=-1)
+    cost = data.cost.float()[node, rows.decomposed[row].long()]
     rates = rows.rates.float()
     precisions = (rows.rates.shape[1] - 4) // 2
     rate = rates[row, data.precision[node] + precisions * data.matrix[node]]
     bandwidth, launch_ms, units, cache = rates[row, -4:].unbind(dim=-1)
     flops, bytes_read, bytes_written, kernels = cost.unbind(dim=-1)
-    rate_share = torch.where(rows.on_gpu[row], data.gpu_rate_share[node], 1.0)
-    compute_ms = 1e3 * flops / (rate_share * rate) + _TINY_MS
+    compute_ms = 1e3 * flops / rate + _TINY_MS
     memory_ms = 1e3 * (bytes_read + bytes_written) / bandwidth + _TINY_MS
     launches_ms = kernels * launch_ms
     roofline_ms = torch.maximum(compute_ms, memory_ms) + launches_ms
@@ -349,15 +300,5 @@ def _rooflines(data: Data, rows: Rows, row: Tensor, node: Tensor) -> tuple[Tenso
         kernels / 6,
         all_parameters / 5,
         torch.sigmoid(2 * all_parameters),
-        rate_share.log(),
-        (kernels == 0).float(),
-        ((bytes_read + bytes_written + 1) / (eager_bytes + 1)).log() / 5,
-        _compiled_channels_last(data, rows)[row],
     ]
     return roofline_ms, torch.stack(pair, dim=-1), kernels
-
-
-def _compiled_channels_last(data: Data, rows: Rows) -> Tensor:
-    """(R,) whether a compiler lays images out channels last: on GPUs as the graph says, on CPUs always."""
-    channels_last = data.compiled_channels_last[rows.graph] | ~rows.on_gpu
-    return (channels_last & rows.compiled).float()

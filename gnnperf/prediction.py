@@ -14,8 +14,7 @@ import torch
 from torch.utils.weak import WeakIdKeyDictionary
 from torch_geometric.data import Data
 
-from gnnperf.cost.fusion import software_costs
-from gnnperf.cost.registry import unknown_ops
+from gnnperf.cost.registry import node_cost, unknown_ops
 from gnnperf.features import device_features, device_rates, graph_data, software_features
 from gnnperf.graph import ComputationGraph
 from gnnperf.hardware import Device, Software, device_ids, load_device
@@ -94,7 +93,7 @@ class Prediction:
         import pandas as pd
 
         graph_nodes = self.graph.nodes
-        costs = software_costs(self.graph, self.software)
+        costs = [node_cost(node, self.software.attention) for node in graph_nodes]
         shapes = [node.outputs[0].shape if node.outputs else () for node in graph_nodes]
         columns = {
             "node": [*(node.name for node in graph_nodes), OVERHEAD],
@@ -240,8 +239,6 @@ def _rows(devices: Sequence[Device], software: Software) -> Rows:
         rates=torch.stack([device_rates(device) for device in devices]),
         software=software_features(software).expand(count, -1),
         decomposed=torch.full((count,), software.attention == "decomposed"),
-        compiled=torch.full((count,), software.compiled),
-        on_gpu=torch.tensor([device.kind == "gpu" for device in devices]),
     )
 
 

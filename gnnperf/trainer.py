@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
-from gnnperf.batches import Batches, on_device, predict_ms
+from gnnperf.batches import Batches, on_device, predict_ms, rows_to
 from gnnperf.checkpoint import read_checkpoint, write_checkpoint
 from gnnperf.dataset import Dataset
 from gnnperf.distributed import Ranks
@@ -148,9 +148,7 @@ class Trainer:
         batch.x = batch.x + self._noise(chosen, own)
         weights = self.weights[positions].to(device)
         with self._dropout_of_this_rank(), on_device(device):
-            return self.objective(
-                batch.to(device), rows.map(lambda values: values.to(device)), log_ms.to(device), weights, share
-            )
+            return self.objective(batch.to(device), rows_to(rows, device), log_ms.to(device), weights, share)
 
     def _noise(self, chosen: list[int], own: slice) -> Tensor:
         """Noise for the graphs of this rank: cut out of that for all, which every rank draws alike."""

@@ -91,12 +91,12 @@ def roofline_prior(times: Times, data: Data, rows: Rows) -> Tensor:
     """How far the ops are from their rooflines: the mean over rows of squared log ratios, weighted by share of time.
 
     Only totals are measured, so nothing else tells a model that a slow convolution is slow rather than the additions
-    around it. Memory-bound ops count fully, other ops a twentieth; on CPUs under a compiler all do, because what its
-    loops make of a kernel is far from the spec sheet.
+    around it. Memory-bound ops count fully in an eager run; other ops, and all under a compiler, which fuses them into
+    their neighbours, a twentieth.
     """
     bound = torch.tensor([name in _MEMORY_BOUND for name in OP_CLASSES])[data.op_class[times.node]]
-    sure = ~rows.compiled | rows.on_gpu
-    tight = torch.where(bound & sure[times.row], 1.0, 0.05)
+    eager = rows.software[times.row, SOFTWARE_FEATURES.index("compiled")] == 0
+    tight = torch.where(bound & eager, 1.0, 0.05)
     share = (data.count[times.node] * times.node_ms / times.total_ms[times.row].clamp(min=1e-6)).detach()
     return (tight * share * times.log_ratio.square()).sum() / len(rows.graph)
 

@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 
 from gnnperf.cost.registry import Cost, moved, register
-from gnnperf.cost.rules import ELEMENTWISE_FLOPS, as_depthwise
+from gnnperf.cost.rules import ELEMENTWISE_FLOPS, is_depthwise
 from gnnperf.graph import Node, TensorSpec
 
 
@@ -36,7 +36,8 @@ def convolution_backward(node: Node) -> Cost:
     product = 2 * image.elements * math.prod(weight.shape[1:])
     flops = product * sum(i in wanted for i in (0, 1)) + (gradient.elements if 2 in wanted else 0)
     read = sum(_bytes(gradient, *other) for i, other in enumerate(((weight,), (data,), ())) if i in wanted)
-    return as_depthwise(node, moved(node, "conv", flops, read=read, matrix=True, kernels=len(wanted)))
+    matrix = not is_depthwise(node)
+    return moved(node, "conv", flops, read=read, matrix=matrix, kernels=len(wanted))
 
 
 @register("linear_backward")

@@ -41,7 +41,6 @@ class Cost:
         matrix: Whether matrix units (tensor cores) can run it.
         known: False where no rule exists and only the bytes are counted.
         kernels: Number of kernels that an eager framework launches for it.
-        gpu_rate_share: Share of the peak rate that a GPU can reach at best, where the kind of op alone bounds it.
     """
 
     flops: float
@@ -52,7 +51,6 @@ class Cost:
     matrix: bool = False
     known: bool = True
     kernels: int = 1
-    gpu_rate_share: float = 1.0
 
     @property
     def bytes(self) -> float:

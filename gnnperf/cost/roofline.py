@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from gnnperf.cost.fusion import software_costs
-from gnnperf.cost.registry import Cost
+from gnnperf.cost.registry import Cost, node_cost
 from gnnperf.graph import ComputationGraph, Node
 from gnnperf.hardware import Device, Software
 
-# Start of an empty kernel on a GPU, the order of magnitude that is commonly measured, and of a kernel in a framework's
-# CPU thread pool: non-negative least squares on timm's compiled networks of batch 1 gives 0.017 and 0.038 ms on two
-# CPUs. What really is lost between nodes is learned.
-LAUNCH_MS = {"gpu": 0.003, "accelerator": 0.003, "cpu": 0.02}
+# Start of an empty kernel on a GPU, and of an op in a framework's CPU thread pool; the orders of magnitude that are
+# commonly measured. What really is lost between nodes is learned.
+LAUNCH_MS = {"gpu": 0.003, "accelerator": 0.003, "cpu": 0.003}
 
 _COMPUTE_PRECISION = {"float64": "fp64", "float16": "fp16", "bfloat16": "bf16", "int8": "int8", "uint8": "int8"}
 
@@ -27,8 +25,7 @@ def compute_precision(node: Node, graph_precision: str, matrix: bool) -> str:
 
 def roofline_ms(cost: Cost, precision: str, device: Device) -> float:
     """Milliseconds of one node: the longer of computing and moving bytes, and a launch for every kernel."""
-    share = cost.gpu_rate_share if device.kind == "gpu" else 1.0
-    compute_ms = 1e3 * cost.flops / (share * device.peak_flops_per_s(precision, cost.matrix))
+    compute_ms = 1e3 * cost.flops / device.peak_flops_per_s(precision, cost.matrix)
     memory_ms = 1e3 * cost.bytes / device.memory_bandwidth_bytes_per_s
     return max(compute_ms, memory_ms) + cost.kernels * LAUNCH_MS[device.kind]
 
@@ -36,6 +33,7 @@ def roofline_ms(cost: Cost, precision: str, device: Device) -> float:
 def graph_roofline_ms(graph: ComputationGraph, device: Device, software: Software) -> float:
     """Milliseconds of all nodes one after the other."""
     total_ms = 0.0
-    for node, cost in zip(graph.nodes, software_costs(graph, software), strict=True):
+    for node in graph.nodes:
+        cost = node_cost(node, software.attention)
         total_ms += roofline_ms(cost, compute_precision(node, graph.precision, cost.matrix), device)
     return total_ms

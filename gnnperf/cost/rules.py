@@ -52,16 +52,7 @@ def convolution(node: Node) -> Cost:
     """
     weight, out = node.inputs[1], node.outputs[0]
     flops = 2 * out.elements * math.prod(weight.shape[1:])
-    return as_depthwise(node, _with_copy(node, moved(node, "conv", flops + _bias(node, 2), matrix=True)))
-
-
-def as_depthwise(node: Node, cost: Cost) -> Cost:
-    """The cost of a convolution or its backward: on vector units, and bound by loads, if it is depthwise.
-
-    A GPU's load units fetch an operand for every fourth multiply-add that its vector units could do, and a depthwise
-    kernel finds little to reuse in registers.
-    """
-    return replace(cost, matrix=False, gpu_rate_share=0.25) if is_depthwise(node) else cost
+    return _with_copy(node, moved(node, "conv", flops + _bias(node, 2), matrix=not is_depthwise(node)))
 
 
 def is_depthwise(node: Node) -> bool:

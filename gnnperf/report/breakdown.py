@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gnnperf.cost.fusion import software_costs
+from gnnperf.cost.registry import node_cost
 from gnnperf.graph import Node
 from gnnperf.prediction import OVERHEAD, Prediction
 
@@ -50,7 +50,7 @@ def by_module(predictions: Sequence[Prediction], rows: int = DEFAULT_ROWS) -> li
     """
     nodes = predictions[0].graph.nodes
     times_ms = np.stack([p.node_times_ms for p in predictions], axis=1)
-    costs = software_costs(predictions[0].graph, predictions[0].software)
+    costs = [node_cost(node, predictions[0].software.attention) for node in nodes]
     parts = []
     for group in _split(nodes, times_ms[:, 0], max(1, rows)):
         chosen = list(group.members)
@@ -67,9 +67,9 @@ def by_module(predictions: Sequence[Prediction], rows: int = DEFAULT_ROWS) -> li
 def by_op_class(prediction: Prediction) -> dict[str, float]:
     """Milliseconds by op class (``gnnperf.cost.registry.OP_CLASSES``), the longest first; the overhead is left out."""
     times_ms: dict[str, float] = {}
-    costs = software_costs(prediction.graph, prediction.software)
-    for cost, time_ms in zip(costs, prediction.node_times_ms.tolist(), strict=True):
-        times_ms[cost.op_class] = times_ms.get(cost.op_class, 0.0) + time_ms
+    for node, time_ms in zip(prediction.graph.nodes, prediction.node_times_ms.tolist(), strict=True):
+        op_class = node_cost(node, prediction.software.attention).op_class
+        times_ms[op_class] = times_ms.get(op_class, 0.0) + time_ms
     return dict(sorted(times_ms.items(), key=lambda item: -item[1]))
 
 

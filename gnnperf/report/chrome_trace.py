@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from gnnperf.cost.fusion import software_costs
+from gnnperf.cost.registry import node_cost
 from gnnperf.prediction import OVERHEAD, Prediction
 
 
@@ -31,8 +31,8 @@ def _events(process: int, prediction: Prediction) -> Iterator[dict[str, Any]]:
     yield {"ph": "M", "name": "process_name", "args": {"name": name}, **place}
     yield {"ph": "M", "name": "process_sort_index", "args": {"sort_index": process}, **place}
     start_us = 0.0
-    costs = software_costs(prediction.graph, software)
-    for node, cost, time_ms in zip(prediction.graph.nodes, costs, prediction.node_times_ms.tolist(), strict=True):
+    for node, time_ms in zip(prediction.graph.nodes, prediction.node_times_ms.tolist(), strict=True):
+        cost = node_cost(node, software.attention)
         details = {
             "module": node.module,
             "op": node.op,

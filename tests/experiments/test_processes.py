@@ -58,13 +58,7 @@ def _run(*command: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_two_processes_train_what_one_trains(arguments, configure, tmp_path):
-    own = {
-        "experiment": "quick",
-        "data.networks": "null",
-        "model.dropout": "0",
-        "model.message_dropout": "0",
-        "trainer.graphs_per_step": "5",
-    }
+    own = {"experiment": "quick", "data.networks": "null", "model.dropout": "0", "trainer.graphs_per_step": "5"}
     torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m", "experiments.train"]
     printed = _run(*torchrun, *arguments(tmp_path / "two", **own)).stdout
     assert printed.count("12 rows to train on") == printed.count("weights in") == 1

@@ -15,7 +15,7 @@ from gnnperf.trainer import Trainer
 from gnnperf.training import TrainingConfig, model_config
 
 SCRIPT = Path(__file__).with_name("train_toy.py")
-SIZES = {"width": 16, "layers": 2, "embedding": 4, "dropout": 0.0, "message_dropout": 0.0}
+SIZES = {"width": 16, "layers": 2, "embedding": 4, "dropout": 0.0}
 # The last of the minibatches has a single graph: one of two ranks is left with nothing.
 SPLIT = Split(tuple(p for p in range(54) if p % 6 < 3), tuple(p for p in range(54) if p % 6 >= 3), ())
 TRAINING = TrainingConfig(epochs=2, graphs_per_step=4, averaging=0.9, learning_rate=1e-2)

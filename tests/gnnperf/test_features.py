@@ -70,7 +70,7 @@ def test_a_convolution_by_hand(convolution):
     assert [OPS[op] for op in data.op] == ["conv", "conv", "relu"]
     outputs = 4 * 16 * 16 * 16
     read, written = 4 * (4 * 8 * 32 * 32 + 16 * 8 * 9), 4 * outputs
-    cost = dict(zip(COST_COLUMNS, data.cost[first, 0, 0].tolist(), strict=True))
+    cost = dict(zip(COST_COLUMNS, data.cost[first, 0].tolist(), strict=True))
     assert cost == {"flops": 2 * outputs * 8 * 9, "bytes_read": read, "bytes_written": written, "kernels": 1}
     by_hand = {"log_flops": cost["flops"], "log_bytes_read": read, "log_bytes_written": written, "log_depth": 72}
     by_hand |= {"log_rows": 4 * 16 * 16, "log_columns": 16, "log_window": 9, "log_stride": 4, "log_channels": 16}
@@ -101,7 +101,7 @@ def test_shapes_and_finite_numbers(blocks):
     classes = len(data.count)
     assert data.num_nodes == classes
     assert data.x.shape == (classes, len(NODE_FEATURES)) and data.sizes.shape == (classes, len(SIZE_COLUMNS))
-    assert data.cost.shape == (classes, 2, 2, len(COST_COLUMNS)) and data.cost.dtype == torch.float64
+    assert data.cost.shape == (classes, 2, len(COST_COLUMNS)) and data.cost.dtype == torch.float64
     assert torch.isfinite(data.x).all() and torch.isfinite(data.edge_attr).all()
     assert data.edge_index.max() < classes
 
@@ -117,7 +117,7 @@ def test_repeated_blocks_are_folded_and_counted(blocks):
 
 def test_attention_has_a_cost_of_its_own_where_it_is_decomposed(blocks):
     data = graph_data(blocks)
-    fused, decomposed = data.cost[:, 0, 0], data.cost[:, 0, 1]
+    fused, decomposed = data.cost[:, 0], data.cost[:, 1]
     attention = data.op == OPS.index("attention")
     assert (decomposed[attention, 2] > fused[attention, 2]).all()  # it writes the big matrix
     assert (decomposed[~attention] == fused[~attention]).all()
@@ -135,9 +135,7 @@ def test_folding_changes_no_prediction(blocks, convolution, monkeypatch, layers)
         device_features(device)[None],
         device_rates(device)[None],
         software_features(Software())[None],
-        decomposed=torch.tensor([False]),
-        compiled=torch.tensor([False]),
-        on_gpu=torch.tensor([True]),
+        torch.tensor([False]),
     )
     for graph in (blocks, convolution):
         folded = graph_data(graph)

@@ -2,97 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 
 import hydra
 from omegaconf import DictConfig
 from rich.progress import track
 
-from data_collection.help_results import import_help
 from data_collection.imports import Import, check_limit, lines
-from data_collection.justus_results import import_justus
 from data_collection.mains import one_line_errors
-from data_collection.neusight_kernels import import_neusight_kernels
-from data_collection.neusight_results import import_neusight
-from data_collection.timm_results import import_timm, names_from_file, names_from_timm
-from data_collection.torchvision_results import import_torchvision
+from data_collection.sources import Options, Source, sources_of
 from gnnperf.output import check_writable
 from gnnperf.records import Record, write_records
-
-
-@dataclass(frozen=True)
-class Options:
-    """What importers may be told.
-
-    Attributes:
-        limit_per_file: Most rows to take of a file; None for all. Importers of whole networks take all.
-        seed: Of the sample.
-        names: File of families and names for timm's results; None for the installed timm's.
-    """
-
-    limit_per_file: int | None = None
-    seed: int = 0
-    names: str | None = None
-
-
-@dataclass(frozen=True)
-class Source:
-    """Measurements of one kind.
-
-    Attributes:
-        title: What is printed.
-        files: Pattern of files in a clone that has such measurements.
-        read: Imports them from the clone.
-    """
-
-    title: str
-    files: str
-    read: Callable[[Path, Options], Import]
-
-
-def _timm(clone: Path, options: Options) -> Import:
-    return import_timm(clone, names_from_timm() if options.names is None else names_from_file(options.names))
-
-
-SOURCES = (
-    Source("timm's networks", "results/benchmark-*.csv", _timm),
-    Source(
-        "torchvision's networks", "results/*/*_model_*_benchmark.csv", lambda clone, options: import_torchvision(clone)
-    ),
-    Source("transformers of NeuSight", "scripts/asplos/label/*/*.json", lambda clone, options: import_neusight(clone)),
-    Source(
-        "kernels of NeuSight",
-        "scripts/asplos/data/dataset*/*/**/*.csv",
-        lambda clone, options: import_neusight_kernels(clone, options.limit_per_file, options.seed),
-    ),
-    Source(
-        "layers of Justus et al.",
-        "prediction_model/data/*.parquet",
-        lambda clone, options: import_justus(clone, options.limit_per_file, options.seed),
-    ),
-    Source(
-        "cells of HELP",
-        "data/nasbench201/latency/*.pt",
-        lambda clone, options: import_help(clone, options.limit_per_file, options.seed),
-    ),
-)
-
-
-def sources_of(clone: Path) -> list[Source]:
-    """The kinds of measurements that a clone has.
-
-    Raises:
-        ValueError: If there is no such folder, or it has none.
-    """
-    if not clone.is_dir():
-        raise ValueError(f"there is no folder {str(clone)!r}")
-    found = [source for source in SOURCES if any(clone.glob(source.files))]
-    if not found:
-        known = ", ".join(f"{source.files} ({source.title})" for source in SOURCES)
-        raise ValueError(f"no measurements in {str(clone)!r}: a clone of a known repository has one of {known}")
-    return found
 
 
 def import_measurements(config: DictConfig) -> list[Record]:

@@ -1,4 +1,4 @@
-"""How long captures take: ``python -m experiments.capture_times data.clone=FOLDER``."""
+"""How long captures take: ``python -m experiments.capture_times data.clones.timm=FOLDER``."""
 
 from __future__ import annotations
 

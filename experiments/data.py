@@ -9,26 +9,27 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from data_collection.imports import Import, lines
-from data_collection.timm_results import import_timm, names_from_file, names_from_timm
+from data_collection.imports import Import, check_limit, lines
+from data_collection.sources import REPOSITORIES, Options, sources_of
 from gnnperf.dataset import Dataset, Sample, build_dataset
 from gnnperf.distributed import Ranks
 from gnnperf.splits import FamilySplit, Split, split_all, split_by_family
 
 
 def load_records(config: DictConfig) -> Import:
-    """Import what the group ``data`` describes.
+    """Import what the group ``data`` describes, from all clones that it names a folder of.
 
     Raises:
-        ValueError: If no folder of measurements is named, or it has none that are wanted.
+        ValueError: If it names none, one is not known or damaged, or nothing is wanted of what they have.
     """
-    if config.clone is None:
-        raise ValueError(
-            "no measurements: give data.clone=FOLDER, or set GNNPERF_TIMM_RESULTS, to a clone of "
-            "https://github.com/huggingface/pytorch-image-models"
-        )
-    names = names_from_timm() if config.names is None else names_from_file(config.names)
-    imported = import_timm(config.clone, names)
+    imported = Import()
+    for name, clone in _clones(config).items():
+        limit = config.limit_per_file.get(name)
+        check_limit(limit)
+        for source in sources_of(clone, [name]):
+            read = source.read(clone, Options(limit, config.seed, config.names))
+            imported.records += read.records
+            imported.skipped.update(read.skipped)
     wanted = [record for record in imported.records if config.mode in (None, record.mode)]
     if config.networks is not None:
         wanted = [record for record in wanted if fnmatch.fnmatch(record.network, config.networks)]
@@ -37,6 +38,20 @@ def load_records(config: DictConfig) -> Import:
     if others := len(imported.records) - len(wanted):
         imported.skipped["not asked for by data.mode and data.networks"] = others
     return Import(wanted, imported.skipped)
+
+
+def _clones(config: DictConfig) -> dict[str, Path]:
+    """The folders of clones that are named, by repository."""
+    if unknown := sorted(config.clones.keys() - REPOSITORIES.keys()):
+        raise ValueError(f"data.clones.{unknown[0]} is unknown: give clones of {', '.join(REPOSITORIES)}")
+    clones = {str(name): Path(folder) for name, folder in config.clones.items() if folder is not None}
+    if not clones:
+        ways = " or ".join(
+            f"data.clones.{name}=FOLDER, or set GNNPERF_{name.upper()}_RESULTS, to a clone of {REPOSITORIES[name]}"
+            for name in config.clones
+        )
+        raise ValueError(f"no measurements: give {ways}")
+    return clones
 
 
 def load_dataset(config: Any) -> Dataset:

@@ -1,4 +1,7 @@
-"""Score trained weights beside the baselines: ``python -m experiments.evaluate data.clone=FOLDER weights=FOLDER``."""
+"""Score trained weights beside the baselines.
+
+``python -m experiments.evaluate data.clones.timm=FOLDER weights=FOLDER``; see ``conf/evaluate.yaml``.
+"""
 
 from __future__ import annotations
 

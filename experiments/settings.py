@@ -36,4 +36,6 @@ def published(config: DictConfig) -> dict[str, Any]:
     """What may stand with the weights: the groups that made them, without folders of the machine that trained them."""
     groups = OmegaConf.to_container(OmegaConf.masked_copy(config, _GROUPS), resolve=True)
     assert isinstance(groups, dict)
-    return {**groups, "data": {name: config.data[name] for name in ("networks", "mode")}}
+    chosen = {name: groups["data"][name] for name in ("networks", "mode", "limit_per_file", "seed")}
+    sources = [name for name, folder in groups["data"]["clones"].items() if folder is not None]
+    return {**groups, "data": {"sources": sources, **chosen}}

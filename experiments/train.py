@@ -1,4 +1,4 @@
-"""Train the model: ``python -m experiments.train data.clone=FOLDER``; see ``conf/train.yaml``.
+"""Train the model: ``python -m experiments.train data.clones.timm=FOLDER``; see ``conf/train.yaml``.
 
 ``torchrun --nproc-per-node=2 -m experiments.train`` divides the work among processes.
 """

@@ -9,7 +9,7 @@ import torch
 from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig
 
-from data_collection.import_measurements import import_measurements, sources_of
+from data_collection.import_measurements import import_measurements
 from gnnperf.records import read_records
 
 ROOT = Path(__file__).parents[2]
@@ -68,20 +68,6 @@ def test_clones_become_one_file_of_records(neusight, cells, tmp_path, capsys):
 def test_a_limit_reaches_the_importers(neusight, tmp_path):
     overrides = [f"clones=[{neusight}]", f"output={tmp_path / 'records.parquet'}", "limit_per_file=1"]
     assert Counter(r.network for r in import_measurements(_configure(*overrides)))["layer:relu,features=8"] == 1
-
-
-@pytest.mark.parametrize(
-    ("file", "title"),
-    [
-        ("results/benchmark-infer-amp-nchw-pt240-cu124-rtx4090.csv", "timm's networks"),
-        ("results/new/TITAN Xp_float_model_inference_benchmark.csv", "torchvision's networks"),
-        ("scripts/asplos/data/dataset_amd/test/collect/bmm/p2.4.1/x.csv", "kernels of NeuSight"),
-        ("prediction_model/data/Data_dense_K40.parquet", "layers of Justus et al."),
-    ],
-)
-def test_clones_are_known_by_their_folders(tmp_path, file, title):
-    _text(tmp_path / file, "")
-    assert [source.title for source in sources_of(tmp_path)] == [title]
 
 
 def test_what_cannot_be_imported_is_one_line(neusight, tmp_path):

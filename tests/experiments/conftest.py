@@ -47,11 +47,25 @@ def measurements(tmp_path_factory) -> dict[str, str]:
     names = {name: [family, name] for name, (family, *_) in NETWORKS.items()} | {"lost_net": ["resnet", None]}
     (folder / "names.json").write_text(json.dumps(names))
     return {
-        "data.clone": str(folder / "clone"),
+        "data.clones.timm": str(folder / "clone"),
         "data.names": str(folder / "names.json"),
         "data.cache": str(folder / "cache"),
         "data.workers": "1",
     }
+
+
+@pytest.fixture(scope="session")
+def kernels(tmp_path_factory) -> str:
+    """A folder in the form of NeuSight's: two ops, each in eight shapes on two GPUs; 24 rows to train on, 8 to test."""
+    folder = tmp_path_factory.mktemp("neusight")
+    for device, scale in {"Tesla P4": 1.0, "NVIDIA L4": 0.6}.items():
+        for op in ("relu", "softmax"):
+            rows = [f"{op},{scale * batch * 1e-3},{device},p2.1.0,{batch},1024" for batch in range(512, 4608, 512)]
+            for part, lines in (("train", rows[:6]), ("test", rows[6:])):
+                path = folder / f"scripts/asplos/data/dataset/{part}/collect/{op}/p2.1.0/{device}.csv"
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text("\n".join(["OPName,Latency,Device,Torch Version,B,H", *lines]) + "\n")
+    return str(folder)
 
 
 @pytest.fixture

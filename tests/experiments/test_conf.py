@@ -45,7 +45,9 @@ def test_every_choice_of_every_group_composes(configure, group):
 
 
 def test_what_is_published_holds_no_folder(configure, tmp_path):
-    text = repr(published(configure("train")))
+    config = published(configure("train"))
+    assert config["data"] == {"sources": ["timm"], "networks": None, "mode": None, "limit_per_file": {}, "seed": 0}
+    text = repr(config)
     assert str(tmp_path.parent) not in text and "'embedding': 16" in text and "'name': 'adamw'" in text
 
 

@@ -1,6 +1,9 @@
+from collections import Counter
+
 import pytest
 
-from experiments.data import load_dataset, make_split
+from data_collection.sources import REPOSITORIES
+from experiments.data import load_dataset, load_records, make_split
 
 
 @pytest.fixture
@@ -35,10 +38,41 @@ def test_one_kind_of_step_can_be_chosen(configure):
 
 
 def test_a_missing_folder_says_what_to_set(configure):
-    with pytest.raises(ValueError, match=r"give data\.clone=FOLDER, or set GNNPERF_TIMM_RESULTS"):
-        load_dataset(configure("train", "data.clone=null").data)
-    with pytest.raises(ValueError, match="give the folder of a clone"):
-        load_dataset(configure("train", "data.clone=/nowhere").data)
+    with pytest.raises(
+        ValueError, match=r"give data\.clones\.timm=FOLDER, or set GNNPERF_TIMM_RESULTS, to a clone of "
+    ):
+        load_dataset(configure("train", "data.clones.timm=null").data)
+    with pytest.raises(ValueError, match=r"there is no folder '/nowhere'"):
+        load_dataset(configure("train", "data.clones.timm=/nowhere").data)
+    with pytest.raises(ValueError, match=r"data\.clones\.tim is unknown: give clones of timm, torchvision, neusight"):
+        load_dataset(configure("train", "+data.clones.tim=/nowhere").data)
+
+
+def test_several_sources_are_one_data_set(configure, kernels, capsys):
+    data = {"data": "everything", "data.clones.neusight": kernels}
+    absent = [f"data.clones.{name}=null" for name in ("torchvision", "justus", "help")]
+    dataset = load_dataset(configure("train", *absent, **data).data)
+    assert Counter(s.record.source for s in dataset.samples) == {
+        "huggingface+pytorch-image-models": 24,
+        "sitar-lab+NeuSight": 32,
+    }
+    assert "56 measurements of 40 graphs" in capsys.readouterr().out
+    limited = load_records(configure("train", *absent, "data.limit_per_file.neusight=2", **data).data)
+    assert Counter(record.source for record in limited.records)["sitar-lab+NeuSight"] == 16
+    assert limited.skipped["not drawn for the sample"] == 16
+    with pytest.raises(ValueError, match="limit_per_file must be at least 1, not 0"):
+        load_records(configure("train", *absent, "data.limit_per_file.neusight=0", **data).data)
+
+
+def test_without_any_folder_every_repository_is_named(configure):
+    nothing = [f"data.clones.{name}=null" for name in REPOSITORIES]
+    with pytest.raises(ValueError) as caught:
+        load_records(configure("train", *nothing, data="everything").data)
+    message = str(caught.value)
+    assert message.startswith(
+        "no measurements: give data.clones.timm=FOLDER, or set GNNPERF_TIMM_RESULTS, to a clone of"
+    )
+    assert all(repository in message for repository in REPOSITORIES.values()) and "\n" not in message
 
 
 def test_the_split_holds_families_out_and_prints_its_sizes(configure, dataset, capsys):

@@ -76,11 +76,11 @@ def test_two_processes_train_what_one_trains(arguments, configure, tmp_path):
 
 def test_a_mistake_is_said_once_whatever_the_number_of_processes(tmp_path):
     torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m", "experiments.train"]
-    command = [*PYTHON, *torchrun, f"hydra.run.dir={tmp_path}", "data.clone=/nowhere"]
+    command = [*PYTHON, *torchrun, f"hydra.run.dir={tmp_path}", "data.clones.timm=/nowhere"]
     done = subprocess.run(
         command, cwd=ROOT, env=_environment(), capture_output=True, text=True, timeout=TIMEOUT_S, check=False
     )
-    assert done.returncode != 0 and done.stderr.startswith("error: no results")
+    assert done.returncode != 0 and done.stderr.startswith("error: there is no folder")
     assert done.stderr.count("error: ") == 1 and "experiments/data.py" not in done.stderr
 
 

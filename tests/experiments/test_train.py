@@ -112,4 +112,4 @@ def test_a_users_mistake_is_one_line_and_exit_code_2(main, tmp_path):
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120)
     assert done.returncode == 2, done.stderr
     (line,) = done.stderr.splitlines()
-    assert line.startswith("error: no measurements: give data.clone=FOLDER")
+    assert line.startswith("error: no measurements: give data.clones.timm=FOLDER")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import hashlib
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from data_collection.imports import Import, check_limit, lines
 from data_collection.sources import REPOSITORIES, Options, sources_of
 from gnnperf.dataset import Dataset, Sample, build_dataset
 from gnnperf.distributed import Ranks
-from gnnperf.splits import FamilySplit, Split, split_all, split_by_family
+from gnnperf.splits import Split, SplitRules, split_samples
 
 
 def load_records(config: DictConfig) -> Import:
@@ -83,26 +84,41 @@ def load_dataset_together(config: DictConfig, ranks: Ranks) -> Dataset:
     return dataset
 
 
+def split_rules(config: DictConfig) -> SplitRules:
+    """What the group ``split`` says.
+
+    Raises:
+        ValueError: With the place in it that is wrong.
+    """
+    content = OmegaConf.to_container(config, resolve=True)
+    assert isinstance(content, dict)
+    try:
+        return SplitRules.parse({str(name): value for name, value in content.items()})
+    except ValueError as error:
+        raise ValueError(f"split.{error}") from error
+
+
 def make_split(config: DictConfig, samples: list[Sample]) -> Split:
     """Split as the group ``split`` says, and print the sizes.
 
     Raises:
-        ValueError: If the kind of split is unknown or nothing is left to train on.
+        ValueError: If it is wrong, or nothing is left to train on.
     """
-    if config.kind == "all":
-        split = split_all(samples, set(config.validation))
-    elif config.kind == "families":
-        split = split_by_family(samples, FamilySplit(frozenset(config.validation), frozenset(config.test)))
-    else:
-        raise ValueError(f"split.kind is {config.kind!r}: write families or all")
+    rules = split_rules(config)
+    split = split_samples(samples, rules)
     if not split.train:
-        raise ValueError("the split leaves nothing to train on: hold out fewer families, or import more networks")
-    absent = sorted({*config.validation, *config.get("test", ())} - {s.record.family for s in samples})
-    if absent:
-        print(f"no measurements of the families {', '.join(absent)}")
+        raise ValueError("the split leaves nothing to train on: hold out less, or import more networks")
+    for what, name in (("families", "family"), ("devices", "device")):
+        wanted = {value for selection in (rules.validation, *rules.test.values()) for value in selection.names(name)}
+        there = {getattr(sample.record, name) for sample in samples}
+        if absent := sorted(value for value in wanted if not fnmatch.filter(there, value)):
+            print(f"no measurements of the {what} {', '.join(absent)}")
     print(
         f"split {split.fingerprint}: {len(split.train)} rows to train on, {len(split.validation)} of validation, "
-        f"{len(split.test)} of test, {len(split.left_out)} left out (their graph is also a validation or test graph)",
-        flush=True,
+        f"{len(split.test)} of test, {len(split.left_out)} left out (by rule, or since their graph is also a "
+        "validation or test graph)"
     )
+    if len(split.groups) > 1:
+        print("of test: " + ", ".join(f"{len(positions)} {name}" for name, positions in split.groups.items()))
+    sys.stdout.flush()
     return split

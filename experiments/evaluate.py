@@ -51,11 +51,11 @@ def evaluate(config: DictConfig) -> pd.DataFrame:
     for name, model in models.items():
         predicted[name], speeds[name] = _timed(model, dataset, split)
     rows = ScoredRows(dataset, split.test, predicted)
-    tables = _tables(rows, dataset, split, models)
+    tables = {**_tables(rows, dataset, split, models), **_groups(rows, split)}
     facts = {"split": split.fingerprint, "weights": str(config.weights), "experiment": published(config)}
     with open_logger(config.logger, config.folder, facts, "evaluate") as logger:
         for name, table in tables.items():
-            show(_TITLES[name], table)
+            show(_title(name), table)
             logger.table(name, table)
         for name in models:
             logger.figure(f"test_scatter_{Path(name).name}", rows.scatter(name))
@@ -83,6 +83,11 @@ _TITLES = {
 }
 
 
+def _title(name: str) -> str:
+    """Of a table, those of groups among them."""
+    return _TITLES.get(name, f"test rows of {name.removeprefix('test_of_').replace('_', ' ')}")
+
+
 def _timed(model: Ensemble, dataset: Dataset, split: Split) -> tuple[Array, dict[str, float]]:
     """Predictions of the test rows, and how fast they came."""
     start = time.perf_counter()
@@ -100,6 +105,14 @@ def _tables(rows: ScoredRows, dataset: Dataset, split: Split, models: dict[str, 
         tables["test_by_dominant_op_class"] = rows.by_labels("dominant op class", times.dominant())
         tables["test_predicted_by_op_class"] = times.table()
     return tables
+
+
+def _groups(rows: ScoredRows, split: Split) -> dict[str, pd.DataFrame]:
+    """Scores of the groups of the split, where it has several."""
+    groups = {name: set(positions) for name, positions in split.groups.items() if positions}
+    if len(split.groups) < 2:
+        return {}
+    return {f"test_of_{name}": rows.scores_at([p in own for p in split.test]) for name, own in groups.items()}
 
 
 def _parts(rows: ScoredRows) -> dict[str, pd.DataFrame]:

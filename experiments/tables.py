@@ -30,7 +30,11 @@ class ScoredRows:
 
     def scores(self, keep: Callable[[Record], bool] = lambda record: True) -> pd.DataFrame:
         """A line for every predictor: how many rows, MAPE, median, Acc10, and the mean of MAPE over families."""
-        rows = np.array([keep(record) for record in self.records], dtype=bool)
+        return self.scores_at([keep(record) for record in self.records])
+
+    def scores_at(self, chosen: Sequence[bool]) -> pd.DataFrame:
+        """The same of chosen rows, (rows,)."""
+        rows = np.array(chosen, dtype=bool)
         families = pd.Series([record.family for record in self.records])[rows]
         lines = {}
         for name, predicted_ms in self.predicted_ms.items():

@@ -10,7 +10,6 @@ from omegaconf import OmegaConf
 
 from experiments.settings import model_sizes, published, training_config
 from gnnperf.model import ModelConfig
-from gnnperf.splits import FamilySplit
 from gnnperf.training import TrainingConfig
 from gnnperf.weights import load_weights
 
@@ -95,9 +94,3 @@ def test_a_sweep_over_groups_and_values_gives_every_run_settings_of_its_own():
         configs = [compose("train", list(job)) for job in jobs]
     settings = {(training_config(c).seed, model_sizes(c).embedding, training_config(c).learning_rate) for c in configs}
     assert settings == set(product((0, 1), (16, 0), (0.1, 0.2)))
-
-
-def test_the_split_is_the_published_one(configure, shared_folder):
-    published = FamilySplit.from_file(shared_folder / "benchmarks" / "splits.json", "unseen_architectures")
-    config = configure("train").split
-    assert FamilySplit(frozenset(config.validation), frozenset(config.test)) == published

@@ -94,5 +94,17 @@ def test_everything_can_be_trained_on(configure, dataset):
 def test_a_split_that_leaves_nothing_is_an_error(configure, dataset):
     with pytest.raises(ValueError, match="leaves nothing to train on"):
         make_split(configure("train").split, [s for s in dataset.samples if s.record.family == "resnet"])
-    with pytest.raises(ValueError, match="write families or all"):
-        make_split(configure("train", "split.kind=odd").split, dataset.samples)
+    with pytest.raises(ValueError, match=r"split\.validation: records have no field 'famly'"):
+        make_split(configure("train", "+split.validation.famly=resnet").split, dataset.samples)
+
+
+def test_groups_of_test_rows_are_counted(configure, dataset, capsys):
+    devices = ["split=unseen_devices", "split.devices=[i9-10940x,t4]"]
+    split = make_split(configure("train", *devices).split, dataset.samples)
+    assert {name: len(positions) for name, positions in split.groups.items()} == {
+        "unseen_families": 3,
+        "seen_families": 5,
+    }
+    assert (len(split.train), len(split.validation), len(split.left_out)) == (8, 2, 6)
+    printed = capsys.readouterr().out
+    assert "of test: 3 unseen_families, 5 seen_families" in printed and "no measurements of the devices t4" in printed

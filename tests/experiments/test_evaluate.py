@@ -44,6 +44,17 @@ def test_all_predictors_stand_in_one_table(configure, tmp_path, weights, capsys)
     assert "skipped      3  no measurement" in printed and "test rows of training steps\n" in printed
 
 
+def test_groups_of_the_split_have_tables_of_their_own(configure, tmp_path, capsys):
+    split = {"split": "unseen_devices", "split.devices": "[i9-10940x]"}
+    train(configure("train", **split))
+    table = evaluate(configure("evaluate", weights=str(tmp_path / "train" / "weights"), **split))
+    folder = tmp_path / "evaluate"
+    unseen, seen = (pd.read_csv(folder / f"test_of_{name}_families.csv", index_col=0) for name in ("unseen", "seen"))
+    assert unseen["rows"].tolist() == [3] * 5 and seen["rows"].tolist() == [5] * 5
+    assert ((3 * unseen["MAPE %"] + 5 * seen["MAPE %"]) / 8).tolist() == pytest.approx(table["MAPE %"].tolist())
+    assert "test rows of unseen families" in capsys.readouterr().out
+
+
 def test_several_weights_are_compared(configure, tmp_path, weights):
     train(configure("train", model="opwise", folder=str(tmp_path / "opwise")))
     table = evaluate(configure("evaluate", f"weights=[{weights},{tmp_path}/opwise/weights]"))

@@ -63,6 +63,25 @@ class Batches:
         for start in range(0, len(keys), graphs_per_step):
             yield keys[start : start + graphs_per_step]
 
+    def plan_rows(self, rows_per_step: int, generator: random.Random) -> Iterator[list[int]]:
+        """The graphs of minibatches of at least so many rows, without end: all graphs once, then all of them again.
+
+        The last minibatch of a pass has what is left.
+        """
+        keys = list(self._by_graph)
+        while True:
+            generator.shuffle(keys)
+            chosen: list[int] = []
+            rows = 0
+            for key in keys:
+                chosen.append(key)
+                rows += self.rows(key)
+                if rows >= rows_per_step:
+                    yield chosen
+                    chosen, rows = [], 0
+            if chosen:
+                yield chosen
+
     def collate(self, chosen: Sequence[int]) -> tuple[Batch, Rows, torch.Tensor, list[int]]:
         """Chosen graphs, their rows, logarithm of measured ms, and sample positions."""
         positions = [p for key in chosen for p in self._by_graph[key]]

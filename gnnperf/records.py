@@ -85,6 +85,11 @@ class Record:
         attention = self.attention or None
         return Software(self.framework, self.version, self.compiled, self.memory_format, attention)
 
+    @property
+    def is_layer(self) -> bool:
+        """Whether a single layer or op was timed."""
+        return self.network.startswith("layer:")
+
     def validate(self) -> None:
         """Check the row.
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
-import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -24,7 +22,8 @@ from gnnperf.features import NODE_FEATURES, SIZE_FEATURES
 from gnnperf.metrics import absolute_percentage_errors
 from gnnperf.model import ModelConfig, PerformanceModel
 from gnnperf.splits import Split
-from gnnperf.training import Objective, TrainingConfig, family_weights, make_optimizer, rate_factor
+from gnnperf.streams import Stream, Streams
+from gnnperf.training import Minibatch, Objective, TrainingConfig, make_optimizer, rate_factor
 
 Report = Callable[[dict[str, float]], None]
 _ALONE = Ranks()
@@ -33,10 +32,11 @@ _ALONE = Ranks()
 class Trainer:
     """Trains a model and keeps a checkpoint after every epoch, from which an interrupted run goes on.
 
-    Every rank takes some graphs of each minibatch, with all their rows; the gradient is that of the whole minibatch,
-    and so is the noise on sizes. So any number of ranks trains the same model, up to the order of sums, where nothing
-    is dropped: with dropout, each rank draws for itself what it drops. The same number of ranks gives the same bits on
-    CPUs, interrupted or not.
+    Every step learns from a minibatch of networks and, where layers were measured, one of layers. Every rank takes some
+    graphs of each minibatch, with all their rows; the gradient is that of the whole minibatch, and so is the noise on
+    sizes. So any number of ranks trains the same model, up to the order of sums, where nothing is dropped: with
+    dropout, each rank draws for itself what it drops. The same number of ranks gives the same bits on CPUs, interrupted
+    or not.
 
     Args:
         dataset: Graphs and measurements, the same on all ranks.
@@ -66,20 +66,19 @@ class Trainer:
         torch.manual_seed(training.seed)
         self.dataset, self.split, self.training, self.checkpoint = dataset, split, training, checkpoint
         self.ranks = ranks
-        self.batches = Batches(dataset, split.train)
-        self.weights = family_weights(dataset, split.train, training.family_balance)
+        self.streams = Streams(dataset, split.train, training)
         self.size_noise = torch.tensor([training.size_noise * (name in SIZE_FEATURES) for name in NODE_FEATURES])
         self.model = PerformanceModel(config).to(ranks.device)
         self.average = AveragedModel(self.model, multi_avg_fn=get_ema_multi_avg_fn(training.averaging))
         self.optimizer = make_optimizer(self.model, training)
-        steps = training.epochs * math.ceil(len(self.batches) / training.graphs_per_step)
+        steps = training.epochs * self.streams.steps
         self.scheduler = torch.optim.lr_scheduler.LambdaLR(self.optimizer, lambda step: rate_factor(step, steps))
         self.epoch = 0
         self.history: list[dict[str, float]] = []
         state = ranks.from_first(lambda: read_checkpoint(checkpoint) if checkpoint and checkpoint.exists() else None)
         if state is not None:
             self._restore(state)
-        self.objective = ranks.together(Objective(self.model, training.prior))
+        self.objective = ranks.together(Objective(self.model))
 
     @property
     def result(self) -> PerformanceModel:
@@ -104,55 +103,76 @@ class Trainer:
         return self.result
 
     def _train_epoch(self) -> dict[str, float]:
-        """Loss and prior are means over rows; a pair is a class of nodes of a graph, and a row of it."""
+        """Loss and prior are means over rows of networks, the loss of layers stands beside them, if not alone.
+
+        A pair is a class of nodes of a graph, and a row of it.
+        """
         self.model.train()
         start = time.perf_counter()
-        order = random.Random(self.training.seed * 100_003 + self.epoch)
-        totals = [0.0] * 5
-        for chosen in self.batches.plan(self.training.graphs_per_step, order):
-            totals = [total + number for total, number in zip(totals, self._step(chosen), strict=True)]
-        errors, priors, rows, graphs, pairs = self.ranks.sum(totals)
+        totals = np.zeros((len(self.streams.parts), 5))
+        for chosen in self.streams.plan(self.epoch):
+            totals += self._step(chosen)
+        sums = np.reshape(self.ranks.sum(totals.ravel().tolist()), totals.shape)
         seconds = time.perf_counter() - start
+        (loss, prior), *of_layers = (sums[:, :2] / sums[:, 2:3]).tolist()
+        graphs, pairs = sums[:, 3:].sum(axis=0).tolist()
         return {
-            "train/loss": errors / rows,
-            "train/prior": priors / rows,
+            "train/loss": loss,
+            "train/prior": prior,
+            **({"train/layer_loss": of_layers[0][0]} if of_layers else {}),
             "learning_rate": float(self.scheduler.get_last_lr()[0]),
             "train/seconds": seconds,
             "train/graphs_per_s": graphs / seconds,
             "train/pairs_per_s": pairs / seconds,
         }
 
-    def _step(self, chosen: list[int]) -> tuple[float, ...]:
-        """Learn from a minibatch; what this rank had of it: sums of errors and of priors, and rows, graphs, pairs."""
-        rows = [self.batches.rows(key) for key in chosen]
-        pairs = [rows[number] * self.batches.nodes(key) for number, key in enumerate(chosen)]
-        own = self.ranks.share(pairs)
-        # Ranks have different numbers of rows, and their gradients are averaged as if all had the same.
-        share = self.ranks.size * sum(rows[own]) / sum(rows)
-        # A rank that is left with nothing takes part in the averaging all the same, with a graph that does not count.
-        loss, errors, prior = self._loss(chosen, own if share else slice(0, 1), share)
+    def _step(self, chosen: Sequence[list[int]]) -> np.ndarray:
+        """Learn from chosen graphs of every stream.
+
+        Returns:
+            What this rank had of each, (streams, 5): sums of errors and of priors, and rows, graphs and pairs.
+        """
+        minibatches, counts = zip(*map(self._minibatch, self.streams.parts, chosen), strict=True)
+        with self._dropout_of_this_rank(), on_device(self.ranks.device):
+            loss, errors, priors = self.objective(minibatches)
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.training.gradient_clip)
         self.optimizer.step()
         self.scheduler.step()
         self.average.update_parameters(self.model)
-        if not share:
-            return (0.0,) * 5
-        return errors.item(), sum(rows[own]) * prior.item(), sum(rows[own]), len(chosen[own]), sum(pairs[own])
+        had = zip(errors, priors, counts, strict=True)
+        return np.array([(error.item() * (n > 0), n * prior.item(), n, *more) for error, prior, (n, *more) in had])
 
-    def _loss(self, chosen: list[int], own: slice, share: float) -> tuple[Tensor, Tensor, Tensor]:
-        """The loss of this rank's part of a minibatch, the sum of errors and the prior."""
+    def _minibatch(self, stream: Stream, chosen: list[int]) -> tuple[Minibatch, tuple[int, int, int]]:
+        """This rank's part of chosen graphs, and how many rows, graphs and pairs it has."""
+        rows = [stream.batches.rows(key) for key in chosen]
+        pairs = [rows[number] * stream.batches.nodes(key) for number, key in enumerate(chosen)]
+        own = self.ranks.share(pairs)
+        counts = sum(rows[own]), len(chosen[own]), sum(pairs[own])
+        # Ranks have different numbers of rows, and their gradients are averaged as if all had the same.
+        share = self.ranks.size * counts[0] / sum(rows)
+        # A rank that is left with nothing takes part in the averaging all the same, with a graph that does not count.
+        own = own if share else slice(0, 1)
         device = self.ranks.device
-        batch, rows, log_ms, positions = self.batches.collate(chosen[own])
-        batch.x = batch.x + self._noise(chosen, own)
-        weights = self.weights[positions].to(device)
-        with self._dropout_of_this_rank(), on_device(device):
-            return self.objective(batch.to(device), rows_to(rows, device), log_ms.to(device), weights, share)
+        graphs, its_rows, log_ms, positions = stream.batches.collate(chosen[own])
+        graphs.x = graphs.x + self._noise(stream.batches, chosen, own)
+        weights = stream.weights[positions].to(device)
+        return (
+            Minibatch(
+                graphs.to(device),
+                rows_to(its_rows, device),
+                log_ms.to(device),
+                weights,
+                stream.share * share,
+                stream.prior,
+            ),
+            counts,
+        )
 
-    def _noise(self, chosen: list[int], own: slice) -> Tensor:
+    def _noise(self, batches: Batches, chosen: list[int], own: slice) -> Tensor:
         """Noise for the graphs of this rank: cut out of that for all, which every rank draws alike."""
-        nodes = [self.batches.nodes(key) for key in chosen]
+        nodes = [batches.nodes(key) for key in chosen]
         before, here = sum(nodes[: own.start]), sum(nodes[own])
         return self.size_noise * torch.randn(sum(nodes), len(NODE_FEATURES))[before : before + here]
 

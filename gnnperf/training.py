@@ -25,6 +25,7 @@ from gnnperf.features import (
 from gnnperf.graph import PHASES
 from gnnperf.hardware import PRECISIONS
 from gnnperf.model import ModelConfig, PerformanceModel, Rows, Times
+from gnnperf.records import Record
 
 
 @dataclass(frozen=True)
@@ -32,8 +33,12 @@ class TrainingConfig:
     """How to train.
 
     Attributes:
-        epochs: Passes over the training graphs.
-        graphs_per_step: Graphs in a minibatch; all their measurements come along.
+        epochs: Passes over the graphs of the networks to train on.
+        graphs_per_step: Networks in a minibatch; all their measurements come along.
+        layers_per_step: Rows of single layers that are learned from beside it, where there are such; with all the rows
+            of a graph together, it may be a few more.
+        layer_weight: How much the mean error of these rows counts, against 1 for that of the networks.
+        layer_steps: Steps of an epoch where there are layers only.
         optimizer: ``adamw`` or ``sgd``.
         learning_rate: Highest rate; it rises over the first twentieth and falls as a cosine to a hundredth.
         weight_decay: Of the optimizer.
@@ -41,7 +46,7 @@ class TrainingConfig:
         averaging: Decay of the exponential average of the weights, which is what is used.
         prior: Weight of the pull of memory-bound ops towards their roofline, see ``roofline_prior``.
         family_balance: How much more the rows of a small family of architectures count: the weight of a row is the
-            size of its family to the power of minus this.
+            size of its family to the power of minus this. Of layers, those of an op in a file are a family.
         size_noise: Standard deviation of noise on ``gnnperf.features.SIZE_FEATURES``, by which a model would else
             recognise networks.
         gradient_clip: Highest norm of a gradient.
@@ -50,6 +55,9 @@ class TrainingConfig:
 
     epochs: int = 14
     graphs_per_step: int = 24
+    layers_per_step: int = 512
+    layer_weight: float = 0.3
+    layer_steps: int = 500
     optimizer: str = "adamw"
     learning_rate: float = 2e-3
     weight_decay: float = 0.02
@@ -101,35 +109,48 @@ def roofline_prior(times: Times, data: Data, rows: Rows) -> Tensor:
     return (tight * share * times.log_ratio.square()).sum() / len(rows.graph)
 
 
+@dataclass(frozen=True)
+class Minibatch:
+    """Measured rows, and how they count in the loss.
+
+    Attributes:
+        graphs: What was measured.
+        rows: R rows of them.
+        log_ms: (R,) logarithm of measured ms.
+        weights: (R,) how much a row counts.
+        share: How much the mean over these rows counts, where there are others elsewhere.
+        prior: Weight of ``roofline_prior``.
+    """
+
+    graphs: Batch
+    rows: Rows
+    log_ms: Tensor
+    weights: Tensor
+    share: float
+    prior: float
+
+
 class Objective(nn.Module):
     """What is made small, as a module, so that its gradients can be those of several processes together.
 
     Args:
         model: What is trained.
-        prior: Weight of ``roofline_prior``.
     """
 
-    def __init__(self, model: PerformanceModel, prior: float) -> None:
+    def __init__(self, model: PerformanceModel) -> None:
         super().__init__()
         self.model = model
-        self.prior = prior
 
-    def forward(
-        self, batch: Batch, rows: Rows, log_ms: Tensor, weights: Tensor, share: float = 1.0
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """``share`` times the loss, a mean over ``rows``; besides, the sum of their errors, and the weighted prior.
+    def forward(self, minibatches: Sequence[Minibatch]) -> tuple[Tensor, list[Tensor], list[Tensor]]:
+        """The loss over all minibatches; of each of them besides, the sum of errors and the weighted prior."""
+        losses, errors, priors = zip(*map(self._loss, minibatches), strict=True)
+        return sum(losses[1:], losses[0]), list(errors), list(priors)
 
-        Args:
-            batch: Graphs.
-            rows: R rows of them.
-            log_ms: (R,) logarithm of measured ms.
-            weights: (R,) how much a row counts.
-            share: Of these rows in the loss, where there are others elsewhere.
-        """
-        times = self.model(batch, rows)
-        errors = (times.total_ms.clamp(min=1e-6).log() - log_ms).abs()
-        prior = self.prior * roofline_prior(times, batch, rows)
-        loss = share * ((weights * errors).mean() + prior)
+    def _loss(self, minibatch: Minibatch) -> tuple[Tensor, Tensor, Tensor]:
+        times = self.model(minibatch.graphs, minibatch.rows)
+        errors = (times.total_ms.clamp(min=1e-6).log() - minibatch.log_ms).abs()
+        prior = minibatch.prior * roofline_prior(times, minibatch.graphs, minibatch.rows)
+        loss = minibatch.share * ((minibatch.weights * errors).mean() + prior)
         return loss, errors.sum().detach(), prior.detach()
 
 
@@ -156,8 +177,12 @@ def rate_factor(step: int, steps: int) -> float:
 
 
 def family_weights(dataset: Dataset, train: Sequence[int], balance: float) -> Tensor:
-    """A weight for every sample, 1 on average over the training rows."""
-    families = Counter(dataset.samples[p].record.family for p in train)
+    """A weight for every sample, 1 on average over the training rows; see ``TrainingConfig.family_balance``."""
+    sizes = Counter(_family(dataset.samples[p].record) for p in train)
     weights = torch.ones(len(dataset.samples))
-    weights[list(train)] = torch.tensor([families[dataset.samples[p].record.family] ** -balance for p in train])
+    weights[list(train)] = torch.tensor([sizes[_family(dataset.samples[p].record)] ** -balance for p in train])
     return weights / weights[list(train)].mean()
+
+
+def _family(record: Record) -> tuple[str, str]:
+    return record.family, record.source_file if record.is_layer else ""

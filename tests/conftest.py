@@ -59,6 +59,34 @@ class Perceptron(torch.nn.Module):
 
 
 @pytest.fixture(scope="session")
+def joint_dataset(toy_dataset):
+    """The 54 measurements and after them 33 of 11 layers: five linear ones on three devices in one file, six ReLUs."""
+    from gnnperf.capture import capture
+    from gnnperf.dataset import Dataset, Sample
+    from gnnperf.features import graph_data
+
+    dataset = Dataset([*toy_dataset.graphs], [*toy_dataset.samples])
+    for number in range(11):
+        width = 64 * (number + 1)
+        layer, family = (torch.nn.Linear(width, width), "linear") if number < 5 else (torch.nn.ReLU(), "relu")
+        graph = capture(layer, torch.zeros(128, width))
+        dataset.graphs.append(graph_data(graph))
+        for device in DEVICES:
+            file = "linear.csv" if family == "linear" else f"relu-{device}.csv"
+            row = replace(
+                RECORD,
+                source_file=file,
+                network=f"layer:{family},features={width}",
+                family=family,
+                device=device,
+                batch_size=128,
+                time_ms=1e-3 * width,
+            )
+            dataset.samples.append(Sample(row, len(dataset.graphs) - 1, graph.content_hash))
+    return dataset
+
+
+@pytest.fixture(scope="session")
 def toy_dataset():
     """54 measurements of 18 graphs: a CPU and two GPUs, a file each, thrice or twice their roofline with launches."""
     from gnnperf.capture import capture

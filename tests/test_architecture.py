@@ -9,8 +9,8 @@ ROOT = Path(__file__).parents[1]
 PACKAGES = ("gnnperf", "data_collection", "experiments")
 # Each part of the library imports only what stands before it.
 READING_ORDER = """files graph hardware output cost capture features records networks packed_graphs graph_store dataset
-    splits model metrics aggregates baselines batches checkpoint distributed training trainer memory weights sources
-    prediction report measure calibration sparsity commands cli __main__""".split()
+    splits model metrics aggregates baselines batches checkpoint distributed training streams trainer memory weights
+    sources prediction report measure calibration sparsity commands cli __main__""".split()
 ALLOWED = {
     "gnnperf": {"gnnperf"},
     "data_collection": {"gnnperf", "data_collection"},

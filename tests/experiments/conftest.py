@@ -56,12 +56,12 @@ def measurements(tmp_path_factory) -> dict[str, str]:
 
 @pytest.fixture(scope="session")
 def kernels(tmp_path_factory) -> str:
-    """A folder in the form of NeuSight's: two ops, each in eight shapes on two GPUs; 24 rows to train on, 8 to test."""
+    """A folder in the form of NeuSight's: two ops on two GPUs, 24 rows of ``train`` and 8 of ``test``."""
     folder = tmp_path_factory.mktemp("neusight")
     for device, scale in {"Tesla P4": 1.0, "NVIDIA L4": 0.6}.items():
         for op in ("relu", "softmax"):
-            rows = [f"{op},{scale * batch * 1e-3},{device},p2.1.0,{batch},1024" for batch in range(512, 4608, 512)]
-            for part, lines in (("train", rows[:6]), ("test", rows[6:])):
+            for part, width, batches in (("train", 1024, range(512, 3584, 512)), ("test", 2048, (512, 1024))):
+                lines = [f"{op},{scale * batch * width * 1e-6},{device},p2.1.0,{batch},{width}" for batch in batches]
                 path = folder / f"scripts/asplos/data/dataset/{part}/collect/{op}/p2.1.0/{device}.csv"
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_text("\n".join(["OPName,Latency,Device,Torch Version,B,H", *lines]) + "\n")

@@ -9,6 +9,7 @@ import pytest
 
 import experiments.judge
 import experiments.train
+from experiments.evaluate import evaluate
 from experiments.train import train
 from gnnperf.weights import load_weights
 
@@ -71,6 +72,32 @@ def test_test_rows_are_not_looked_at(configure, tmp_path, monkeypatch):
     monkeypatch.setattr(experiments.train, "make_split", lambda c, s: split.setdefault("it", make_split(c, s)))
     train(configure("train"))
     assert split["it"].test and looked_at and not set(looked_at) & set(split["it"].test)
+
+
+def test_networks_and_kernels_are_learned_together(configure, kernels, tmp_path):
+    absent = [f"data.clones.{name}=null" for name in ("torchvision", "justus", "help")]
+    config = configure("train", *absent, data="everything", **{"data.clones.neusight": kernels}, logger="csv")
+    metrics = train(config)
+    # six of eight networks' families and all kernels
+    assert metrics["rows"] == {"train": 12 + 32, "validation": 3, "test": 9, "left_out": 0}
+    assert metrics["train/layer_loss"] > 0
+    assert {"train/loss", "train/layer_loss"} <= set(pd.read_csv(tmp_path / "train" / "epochs.csv"))
+    loaded = load_weights(tmp_path / "train" / "weights")
+    assert loaded.training_devices == {"i9-10940x", "rtx-3090", "rtx-4090", "p4", "l4"}
+    assert loaded.facts["experiment"]["data"]["sources"] == ["timm", "neusight"]
+
+
+def test_kernels_alone_are_learned_and_tested_on_a_gpu_left_out(configure, kernels, tmp_path):
+    absent = [f"data.clones.{name}=null" for name in ("timm", "torchvision", "justus", "help")]
+    chosen = {"data": "everything", "data.clones.neusight": kernels, "split": "unseen_device_kernels"}
+    quick = {"trainer.layer_steps": "2", "split.validation.share": "0"}
+    metrics = train(configure("train", *absent, **chosen, **quick))
+    assert metrics["rows"] == {"train": 12, "validation": 0, "test": 8, "left_out": 12}
+    weights = str(tmp_path / "train" / "weights")
+    table = evaluate(configure("evaluate", *absent, **chosen, weights=weights, **{"split.validation.share": "0"}))
+    assert table["rows"].tolist() == [8] * 5
+    groups = [pd.read_csv(tmp_path / "evaluate" / f"test_of_unseen_{name}.csv") for name in ("devices", "shapes")]
+    assert [group["rows"].tolist() for group in groups] == [[4] * 5] * 2
 
 
 def test_a_run_goes_on_where_it_stopped(configure, tmp_path, monkeypatch, capsys):

@@ -27,6 +27,17 @@ def test_minibatches_hold_every_row_once_beside_its_graph(toy_dataset):
     assert seen != [p for *_, positions in batches.order(4, None) for p in positions]
 
 
+def test_rows_are_counted_into_minibatches_without_end(joint_dataset):
+    batches = Batches(joint_dataset, range(54, 87))  # eleven graphs of three rows
+    plan = batches.plan_rows(7, random.Random(0))
+    first, second = ([next(plan) for _ in range(4)] for _ in range(2))
+    for whole in (first, second):
+        assert [len(chosen) for chosen in whole] == [3, 3, 3, 2]
+        assert sorted(key for chosen in whole for key in chosen) == list(range(18, 29))
+    assert first != second
+    assert next(batches.plan_rows(1000, random.Random(0))) != list(range(18, 29))  # a pass at most, shuffled
+
+
 def test_predictions_come_in_the_order_asked_for(toy_dataset):
     model = PerformanceModel(model_config(width=16, layers=2, embedding=4))
     forward = predict_ms(model, toy_dataset, SPLIT.train)

@@ -3,7 +3,7 @@ import os
 import pickle
 import subprocess
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -72,6 +72,24 @@ def test_two_processes_train_the_model_that_one_trains(toy_dataset, together):
     assert together[0]["history"][-1][last] == pytest.approx(alone.history[-1][last], rel=1e-4)
 
 
+@pytest.mark.parametrize("first", [0, 54])
+def test_layers_are_shared_as_networks_are(joint_dataset, tmp_path, first):
+    """Beside the networks, and alone; a last minibatch of one graph leaves a rank with nothing."""
+    split = Split(tuple(range(first, len(joint_dataset.samples))), (), ())
+    training = replace(TRAINING, graphs_per_step=17, layers_per_step=15, layer_steps=3)
+    done = train_together(joint_dataset, tmp_path, train=split.train, validation=(), training=asdict(training))
+    assert done.returncode == 0, done.stderr
+    together = [torch.load(tmp_path / f"result.{rank}", weights_only=True) for rank in (0, 1)]
+    alone = Trainer(joint_dataset, split, model_config(**SIZES), training, None)
+    alone.run(lambda numbers: None)
+    for name, tensor in alone.result.state_dict().items():
+        torch.testing.assert_close(together[0]["weights"][name], tensor, rtol=1e-5, atol=1e-5)
+        assert torch.equal(together[0]["weights"][name], together[1]["weights"][name]), name
+    for key in ("train/loss", *(["train/layer_loss"] if first == 0 else [])):
+        ours = [epoch[key] for epoch in together[0]["history"]]
+        assert ours == pytest.approx([epoch[key] for epoch in alone.history], rel=1e-4)
+
+
 @pytest.mark.slow
 def test_two_killed_processes_go_on_as_if_nothing_had_been(toy_dataset, together, tmp_path):
     killed = train_together(toy_dataset, tmp_path, kill={"step": 5})
@@ -90,11 +108,12 @@ def test_ranks_draw_the_same_noise_and_drop_different_states(toy_dataset, monkey
     for rank in (0, 1):
         trainer = Trainer(toy_dataset, SPLIT, model_config(**SIZES), TRAINING, None)
         monkeypatch.setattr(trainer, "ranks", Ranks(rank, 2))
-        for chosen in trainer.batches.plan(4, None):
+        batches = trainer.streams.parts[0].batches
+        for chosen in batches.plan(4, None):
             with trainer._dropout_of_this_rank():
                 dropped[rank].append(torch.rand(4 + rank))
-            noise[rank].append(trainer._noise(chosen, slice(0, len(chosen))))
-            trainer._step(chosen)
+            noise[rank].append(trainer._noise(batches, chosen, slice(0, len(chosen))))
+            trainer._step([chosen])
     assert len(noise[0]) == 3 and all(torch.equal(*pair) for pair in zip(noise[0], noise[1], strict=True))
     assert not any(torch.equal(one, other[:4]) for one, other in zip(dropped[0], dropped[1], strict=True))
     assert not torch.equal(dropped[0][0], dropped[0][1])

@@ -121,7 +121,7 @@ def test_noise_is_put_on_sizes_alone(toy_dataset, monkeypatch):
     seen = []
     real = trainer.model.forward
     monkeypatch.setattr(trainer.model, "forward", lambda batch, rows: seen.append(batch.x) or real(batch, rows))
-    order = trainer.batches.order(100, random.Random(trainer.training.seed * 100_003))
+    order = trainer.streams.parts[0].batches.order(100, random.Random(trainer.training.seed * 100_003))
     trainer._train_epoch()
     change = seen[0] - next(iter(order))[0].x
     sizes = torch.tensor([name in SIZE_FEATURES for name in NODE_FEATURES])
